@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,10 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import compaction, entries, keyed_backend, keyed_state
+from holdfast.state import compaction, delta_merge, entries, keyed_backend, keyed_state
 from holdfast.state.backend import size_of
 from holdfast.state.compaction import Base, Merge, due
+from holdfast.state.delta import StoredDelta
 from holdfast.state.delta_files import DeltaFiles
 from holdfast.state.store import RocksDBStore
 
@@ -286,7 +287,7 @@ def a_window_that_is_dropped_while_rows_go_to_the_store_leaves_none_there(
 def a_merge_of_deltas_that_take_much_memory_leaves_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, merged: int
 ) -> None:
-    monkeypatch.setattr(keyed_backend, "_MERGED_AT_ONCE", memory)
+    monkeypatch.setattr(delta_merge, "_AT_ONCE", memory)
     monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(25))
@@ -294,6 +295,40 @@ def a_merge_of_deltas_that_take_much_memory_leaves_several(
     assert len(backend.checkpoints[-1][0][-1].deltas) == merged + 1
     backend.restart(elsewhere=True)
     check(backend, 24)
+    backend.close()
+
+
+@pytest.mark.parametrize("changed", ["the same rows", "other rows"])
+def a_merge_that_would_keep_nearly_all_joins_the_files_of_the_other_deltas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    joined: list[int] = []
+    join = DeltaFiles.join
+
+    def counted(self: DeltaFiles, deltas: Sequence[StoredDelta], path: str) -> Handle:
+        joined.append(len(deltas))
+        return join(self, deltas, path)
+
+    monkeypatch.setattr(DeltaFiles, "join", counted)
+    monkeypatch.setattr(delta_merge, "_AT_ONCE", 0)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    backend = Backend("rocksdb", [TEXT], tmp_path)
+    for epoch in range(26):
+        for key in range(100):
+            backend.use(key if changed == "the same rows" else 100 * epoch + key)
+            backend.handles["text"].update(f"{key} at {epoch}")
+        backend.use("often")
+        backend.handles["text"].update(f"at {epoch}" if epoch % 3 else None)
+        backend.checkpoint()
+    assert joined == ([] if changed == "the same rows" else [8, 8])
+    assert len(backend.checkpoints[-1][0][-1].deltas) == 3 + 2
+    backend.restart(elsewhere=True)
+    for key in range(100):
+        for epoch in (3, 25):
+            backend.use(key if changed == "the same rows" else 100 * epoch + key)
+            assert backend.handles["text"].value() == f"{key} at {25 if changed == 'the same rows' else epoch}"
+    backend.use("often")
+    assert backend.handles["text"].value() == "at 25"
     backend.close()
 
 

@@ -15,7 +15,7 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState
 from holdfast.state import delta
-from holdfast.state.delta import Change, Piece, pack_delta, read_delta, write_delta
+from holdfast.state.delta import Change, Piece, pack_delta, read_delta, read_stored, write_delta, write_joined
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import section
 from holdfast.testing.memory_store import MemoryStore
@@ -190,6 +190,24 @@ def a_later_form_is_refused_and_not_called_damaged(storage, objects, monkeypatch
     objects.objects["d"] = objects.objects["d"][:-8] + b"\4" + objects.objects["d"][-7:]
     with pytest.raises(CorruptFile):
         list(read_delta(storage, handle))
+
+
+def joined_deltas_have_the_changes_of_each_one_in_their_order(storage):
+    later = [Change(SMALL[0].section, True, SMALL[0].pieces), *SMALL[1:]]
+    handles = [write_delta(storage, f"delta-{n}", changes) for n, changes in enumerate((SMALL, later, SMALL))]
+    one = write_joined(storage, "joined", [read_stored(storage, each) for each in handles])
+    for groups in (None, KeyGroupRange(0, 1), KeyGroupRange(2, 200)):
+        apart = [change for each in handles for change in read_delta(storage, each, groups)]
+        assert list(read_delta(storage, one, groups)) == apart
+    assert read_stored(storage, one).memory == 3 * read_stored(storage, handles[0]).memory
+
+
+def a_damaged_piece_is_not_joined(storage):
+    handle = write_delta(storage, "d", SMALL)
+    objects = storage.get("d")
+    storage.put("d", bytes([objects[0] ^ 1]) + objects[1:])
+    with pytest.raises(CorruptFile, match="the checksum of its piece"):
+        read_stored(storage, handle)
 
 
 @given(st.binary(max_size=200))

@@ -24,10 +24,12 @@ from holdfast.state import (
     blob_files,
     blob_parts,
     compaction,
+    delta_merge,
     entries,
     keyed_backend,
     keyed_state,
     large_values,
+    near_timers,
     rocksdb,
     row_pieces,
     space,
@@ -71,9 +73,11 @@ class StateMachine(RuleBasedStateMachine):
         large_values.ValueUses.judge = lambda self, rows, uses: outcome.choice([True, True, False, None])
         blob_files._LEAST = outcome.choice([1, 20, 512])
         keyed_state._PORTION = outcome.choice([1, 512 << 10])  # rows go to the store in many steps, or all at once
-        timers._AT_ONCE = outcome.choice([1, 8192])
+        timers._AT_ONCE = near_timers._AT_ONCE = outcome.choice([1, 8192])
         keyed_backend._CHANGED = outcome.choice([-1, 200, 1 << 30])
         compaction.ALIKE = outcome.choice([1, 64])
+        delta_merge._LEAST = outcome.choice([1, 8])
+        delta_merge._KEPT = outcome.choice([-1.0, 0.75, 2.0])  # files are joined always, sometimes or never
         self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": self.cache})
         self.model: dict[Any, dict[Any, Model]] = {None: {}}
         self.timers: set[tuple[int, Any]] = set()
@@ -306,8 +310,12 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(keyed_state, "_PORTION", 1)  # each run has its own of these
     monkeypatch.setattr(timers, "_AT_ONCE", 1)
+    monkeypatch.setattr(near_timers, "_AT_ONCE", 1)
     monkeypatch.setattr(keyed_backend, "_CHANGED", 0)
     monkeypatch.setattr(compaction, "ALIKE", 1)
+    monkeypatch.setattr(delta_merge, "_LEAST", 1)
+    monkeypatch.setattr(delta_merge, "_KEPT", 1)
+    monkeypatch.setattr(delta_merge, "_AT_ONCE", 0)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows

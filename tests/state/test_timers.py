@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from effort import examples
-from holdfast.state import timer_chunks, timer_family, timers
+from holdfast.state import near_timers, timer_chunks, timer_family, timers
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.ordered import OrderedStore, SortedMemory
@@ -45,6 +45,7 @@ class Timers(RuleBasedStateMachine):
         if few:  # what takes thousands of timers happens with some
             self.limits.setattr(timer_chunks, "_MOST_REMOVED", 2)
             self.limits.setattr(timers, "_AT_ONCE", 1)
+            self.limits.setattr(near_timers, "_AT_ONCE", 1)
             self.limits.setattr(timer_family, "_DENSE", 2)
             self.limits.setattr(timer_family, "_ENOUGH", 1)
         self.bound = bound

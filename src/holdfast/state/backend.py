@@ -15,7 +15,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.state.arriving_deltas import ArrivingDeltas
-from holdfast.state.delta import Change
+from holdfast.state.delta import Change, StoredDelta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
@@ -163,6 +163,16 @@ class DeltaLog(Protocol):
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
         """Store an epoch's changes; ``path`` names them uniquely."""
+
+    def stored(self, handle: Handle) -> StoredDelta:
+        """Read a delta to `join` it with others.
+
+        Raises:
+            CorruptFile: the file is missing or altered.
+        """
+
+    def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
+        """Store adjacent deltas as one; ``path`` names it uniquely."""
 
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
         """Read the changes of these key groups from a delta or a dump.

@@ -2,7 +2,8 @@
 
 Form 2 of a file, integers of the trailer little-endian:
 
-    pieces    section by section, in order of state and slice; within a section, in order of key group
+    pieces    section by section, in order of state and slice; within a section, in order of key group; in a file that was
+              joined of several ones, those of the first, then those of the second, and so on
     index     msgpack: [[state, slice, dropped, [[first group, last group, length, size, checksum, head], ...]], ...]
     trailer   u32 stored length of the index
               u32 size of the uncompressed index; 0: stored uncompressed
@@ -43,13 +44,16 @@ __all__ = [
     "Change",
     "LeftPiece",
     "Piece",
+    "StoredDelta",
     "cut",
     "in_memory",
     "open_piece",
     "pack_delta",
     "read_delta",
+    "read_stored",
     "stored_sizes",
     "write_delta",
+    "write_joined",
 ]
 
 _TRAILER = struct.Struct("<IIB3x4s")
@@ -172,10 +176,14 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
             entry = (first, last, len(body), size, xxhash.xxh3_64_intdigest(body))
             entries.append((*entry, head) if head else entry)
         index.append((state, slice, dropped, entries))
+    return _with_end(stored, index)
+
+
+def _with_end(pieces: list[Data], index: list[Any]) -> tuple[bytes, bytes]:
+    """A file's content, and the checksum for its handle."""
     body, size = compress(_pack(index))
     end = bytes(body) + _TRAILER.pack(len(body), size, _FORM, _MAGIC)
-    stored.append(end)
-    return b"".join(stored), xxhash.xxh3_128_digest(end)
+    return b"".join([*pieces, end]), xxhash.xxh3_128_digest(end)
 
 
 def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> IndexedFile:
@@ -184,9 +192,46 @@ def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> Index
     Raises:
         StorageError: the storage refused the write, or the retry budget ran out.
     """
-    data, checksum = pack_delta(changes)
+    return _put(storage, path, *pack_delta(changes))
+
+
+def _put(storage: Storage, path: str, data: bytes, checksum: bytes) -> IndexedFile:
     storage.put(path, data)
     return IndexedFile(path, len(data), checksum)
+
+
+class StoredDelta(NamedTuple):
+    """A delta whose pieces are as they were stored."""
+
+    pieces: Data
+    sections: list[_SectionEntry]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its pieces before compression."""
+        return sum(piece.size or piece.length for each in self.sections for piece in each.pieces)
+
+
+def read_stored(storage: Storage, handle: IndexedFile) -> StoredDelta:
+    """Read and verify a delta, without unpacking its pieces.
+
+    Raises:
+        CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
+        IncompatibleState: the file has another form.
+        StorageError: the storage refused the read, or the retry budget ran out.
+    """
+    return _Reader(storage, handle).stored()
+
+
+def write_joined(storage: Storage, path: str, deltas: Sequence[StoredDelta]) -> IndexedFile:
+    """Store adjacent deltas as one, whose changes are those of the first one, then those of the second one, and so on.
+
+    Raises:
+        StorageError: the storage refused the write, or the retry budget ran out.
+    """
+    return _put(
+        storage, path, *_with_end([each.pieces for each in deltas], [entry for each in deltas for entry in each.sections])
+    )
 
 
 def read_delta(
@@ -219,9 +264,13 @@ def open_piece(piece: _Entry | LeftPiece, body: memoryview, where: str) -> Data:
     Raises:
         CorruptFile: it is altered.
     """
+    _verify(piece, body, where)
+    return decompress(body, piece.size) if piece.size else body
+
+
+def _verify(piece: _Entry | LeftPiece, body: memoryview, where: str) -> None:
     if xxhash.xxh3_64_intdigest(body) != piece.checksum:
         raise _corrupt(where, f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
-    return decompress(body, piece.size) if piece.size else body
 
 
 def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]:
@@ -264,6 +313,13 @@ class _Reader:
             for pieces in in_portions(opened, lambda piece: len(piece.data), _CHANGE):
                 yield Change(at, dropped, pieces)
                 dropped = False
+
+    def stored(self) -> StoredDelta:
+        data, index, ends = self.index(whole=True)
+        view = memoryview(data)
+        for start, piece in zip(ends, (piece for each in index for piece in each.pieces)):
+            _verify(piece, view[start : start + piece.length], self._where)
+        return StoredDelta(view[: ends[-1]], index)
 
     def index(self, whole: bool) -> tuple[Data, list[_SectionEntry], list[int]]:
         """The file's end, its index, and the boundaries of its pieces; ``whole``: read the whole file at once."""

@@ -10,7 +10,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.damage import with_content
-from holdfast.state.delta import Change, read_delta, write_delta
+from holdfast.state.delta import Change, StoredDelta, read_delta, read_stored, write_delta, write_joined
 from holdfast.state.key_groups import KeyGroupRange
 
 __all__ = ["DeltaFiles", "damaged_files", "verify_contents", "verify_data"]
@@ -32,11 +32,18 @@ class DeltaFiles:
         """Store an epoch's changes in a new file."""
         return write_delta(self._storage, path, changes)
 
+    def stored(self, handle: Handle) -> StoredDelta:
+        """Read a delta to `join` it with others."""
+        return read_stored(self._storage, _indexed(handle))
+
+    def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
+        """Store adjacent deltas as one in a new file."""
+        return write_joined(self._storage, path, deltas)
+
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
         """Read the changes of these key groups from a delta or dump."""
-        if not isinstance(handle, IndexedFile):
-            raise IncompatibleState(f"this state backend cannot read {handle}: another backend wrote it")
-        return read_delta(self._storage, handle, groups, self._map(handle))
+        file = _indexed(handle)
+        return read_delta(self._storage, file, groups, self._map(file))
 
     def _map(self, handle: IndexedFile) -> memoryview | None:
         """Map a large file, so that its rows take no memory until they are used."""
@@ -47,6 +54,12 @@ class DeltaFiles:
             return self._storage.map(handle.path)
         except NotFound as error:
             raise CorruptFile(self._storage.locate(handle.path), "missing") from error
+
+
+def _indexed(handle: Handle) -> IndexedFile:
+    if not isinstance(handle, IndexedFile):
+        raise IncompatibleState(f"this state backend cannot read {handle}: another backend wrote it")
+    return handle
 
 
 def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:

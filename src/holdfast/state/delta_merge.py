@@ -1,25 +1,80 @@
-"""DeltaMerge: several deltas become one with the same effect.
+"""Merges of deltas: adjacent deltas become fewer ones with the same effect.
 
 Of each row and entry only the newest version is kept, still encoded. Timers take a few bytes; their pieces are kept as they
-are, in order. Deltas are compressed, so in memory they are many times as large as their files: `DeltaMerge.memory` tells
-when to begin another merged delta.
+are, in order. If that keeps nearly all of the first deltas, the others are joined instead: their files become one, with the
+pieces as they are stored.
+
+Deltas are compressed, so in memory they are many times as large as their files. Whoever reads a delta holds much of it in
+memory, so many of them become several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.state.delta import Change, Piece, in_memory
+from holdfast.checkpoint.handles import Handle
+from holdfast.state.backend import DeltaLog
+from holdfast.state.delta import Change, Piece, StoredDelta, in_memory
 from holdfast.state.entry_pieces import newest_entries
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section
 from holdfast.state.row_pieces import NewestRows
 from holdfast.state.schema import ENTRIES, ROWS, VALUES
 
-__all__ = ["DeltaMerge"]
+__all__ = ["DeltaMerge", "merged"]
 
+_AT_ONCE = 32 << 20
+"""Bytes of memory that the deltas take which become one; more of them become several."""
+_LEAST = 8
+"""Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
+_KEPT = 0.75
+"""The largest part of the content that a merge keeps of deltas, if it is worth more than to join them."""
 _ROW = 250
 """Bytes of memory for each row, beside its content: key, tuple, and place in a dictionary."""
+
+
+def merged(
+    log: DeltaLog,
+    deltas: Sequence[Handle],
+    new_merge: Callable[[], DeltaMerge],
+    new_path: Callable[[], str],
+    rest: Callable[[], object],
+) -> list[Handle]:
+    """Merge adjacent deltas; returns those that take their place.
+
+    Args:
+        log: The log of the deltas.
+        deltas: The deltas.
+        new_merge: Returns an empty merge.
+        new_path: Returns a unique storage path for a delta.
+        rest: Called after each delta; it may raise to end the merge.
+
+    Raises:
+        CorruptFile: a file is missing or altered.
+        StorageError: the storage refused an access, or the retry budget ran out.
+    """
+    stored: list[Handle] = []
+    at, kept = 0, 0.0
+    while at < len(deltas):
+        first = at
+        if kept <= _KEPT:
+            merge = new_merge()
+            while at < len(deltas) and (at < first + _LEAST or merge.memory <= _AT_ONCE):
+                merge.read(log, deltas[at])
+                at += 1
+                rest()
+            changes = merge.drain()
+            kept = sum(len(piece.data) for change in changes for piece in change.pieces) / max(merge.added, 1)
+            stored.append(log.append(changes, new_path()))
+        else:
+            joined: list[StoredDelta] = []
+            while at < len(deltas) and (at < first + _LEAST or sum(each.memory for each in joined) <= _AT_ONCE):
+                joined.append(log.stored(deltas[at]))
+                at += 1
+                rest()
+            stored.append(log.join(joined, new_path()))
+        rest()
+    return stored
 
 
 class DeltaMerge:
@@ -33,16 +88,24 @@ class DeltaMerge:
         self._rows: dict[Section, NewestRows] = {}
         self._pieces: dict[Section, list[Piece]] = {}
         self._unpacked = 0
+        self.added = 0
+        """Bytes of the content of the added changes."""
 
     @property
     def memory(self) -> int:
         """Bytes of memory that the added changes take, approximately; the content of replaced rows counts, too."""
         return self._unpacked + _ROW * sum(map(len, self._rows.values()))
 
+    def read(self, log: DeltaLog, delta: Handle) -> None:
+        """Add the changes of the next delta."""
+        for change in log.replay(delta, self._groups):
+            self.add(change)
+
     def add(self, change: Change) -> None:
         """Add the next change."""
         at, dropped, pieces, _ = change
         self._unpacked += sum(in_memory(piece.data) for piece in pieces)
+        self.added += sum(len(piece.data) for piece in pieces)
         if dropped:
             self._dropped.add(at)
             self._rows.pop(at, None)

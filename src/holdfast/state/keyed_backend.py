@@ -36,7 +36,7 @@ from holdfast.state.backend import (
 from holdfast.state.compaction import Base, Merge, due, part_of
 from holdfast.state.delta import Change
 from holdfast.state.delta_files import DeltaFiles
-from holdfast.state.delta_merge import DeltaMerge
+from holdfast.state.delta_merge import DeltaMerge, merged
 from holdfast.state.heap import HeapDump, HeapStore
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_state import KeyedState
@@ -56,10 +56,6 @@ _CHANGED = 1 << 30
 """Bytes of memory that their rows take at most, approximately: a million small rows are few bytes of deltas."""
 _READ_AHEAD = 32 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
-_MERGED_AT_ONCE = 32 << 20
-"""Bytes of memory that the deltas take which become one merged delta; more of them become several."""
-_LEAST_MERGED = 8
-"""Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
 _REST = 3
 """Seconds that a merge rests for each second of processor time, which the epochs would lack: they share the interpreter."""
 _SMALL = 2 << 20
@@ -272,22 +268,11 @@ class KeyedStateBackend:
         deltas = self._stored[-1].deltas[which.first : which.end]
         kinds = {state.id: state.kind for state in self.state.schema.states.values()}
 
-        def merged() -> list[Handle]:
-            stored: list[Handle] = []
-            merge, count, worked = DeltaMerge(kinds, groups), 0, time.thread_time()
-            for number, delta in enumerate(deltas, 1):  # one after the other: the epochs that run meanwhile come first
-                for change, _ in self._read(groups, None, delta):
-                    merge.add(change)
-                if self._ended.wait(_REST * (time.thread_time() - worked)):
-                    raise CancelledError("the subtask has ended")
-                worked = time.thread_time()
-                count += 1
-                if number == len(deltas) or (count >= _LEAST_MERGED and merge.memory > _MERGED_AT_ONCE):
-                    stored.append(self._deltas.append(merge.drain(), new_path("delta")))
-                    merge, count = DeltaMerge(kinds, groups), 0
-            return stored
+        def run() -> list[Handle]:
+            rests = _Rests(self._ended)
+            return merged(self._deltas, deltas, lambda: DeltaMerge(kinds, groups), lambda: new_path("delta"), rests.rest)
 
-        return merged
+        return run
 
     def _migrate(self) -> None:
         """Rewrite some of the local store's rows of former types; a base can begin before all are rewritten."""
@@ -340,3 +325,21 @@ class KeyedStateBackend:
             wait([self._pending], _UPLOAD_PATIENCE)
             self._pending = None
         self._local.close()
+
+
+class _Rests:
+    """The rests of a thread that works beside the epochs."""
+
+    def __init__(self, ended: Event) -> None:
+        self._ended = ended
+        self._worked = time.thread_time()
+
+    def rest(self) -> None:
+        """Rest for what the thread has worked since the last rest.
+
+        Raises:
+            CancelledError: the subtask has ended.
+        """
+        if self._ended.wait(_REST * (time.thread_time() - self._worked)):
+            raise CancelledError("the subtask has ended")
+        self._worked = time.thread_time()
