@@ -192,7 +192,7 @@ def a_later_form_is_refused_and_not_called_damaged(storage, objects, monkeypatch
         list(read_delta(storage, handle))
 
 
-def joined_deltas_have_the_changes_of_each_one_in_their_order(storage):
+def the_joined_deltas_have_the_changes_of_each_one_in_their_order(storage):
     later = [Change(SMALL[0].section, True, SMALL[0].pieces), *SMALL[1:]]
     handles = [write_delta(storage, f"delta-{n}", changes) for n, changes in enumerate((SMALL, later, SMALL))]
     one = write_joined(storage, "joined", [read_stored(storage, each) for each in handles])

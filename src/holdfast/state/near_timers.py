@@ -60,6 +60,13 @@ class NearTimers:
         """Whether a timer after the current slice is pending."""
         return timer in self._slices
 
+    def by_bucket(self, bits: int) -> dict[int, list[Timer]]:
+        """All timers, by bucket of ``2**bits`` ms."""
+        found = self._slices.by_bucket(bits)
+        for timer in chain((timer for timer in self._run if timer not in self._deleted), self._registered):
+            found[timer[0] >> bits].append(timer)
+        return found
+
     def spread(self, timers: Iterable[Timer]) -> None:
         """Add timers of earlier epochs, which lie after the current slice."""
         self._slices.spread(timers)

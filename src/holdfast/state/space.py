@@ -438,7 +438,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             table.flush()
 
     def flushing(self) -> Iterator[float]:
-        """Write the committed rows to the store by and by; yields the memory of those just written, in bytes.
+        """Write the committed rows to the store by and by; yields what that took, in bytes of memory written.
 
         Between two steps epochs may run.
         """

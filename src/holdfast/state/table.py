@@ -32,6 +32,8 @@ __all__ = ["RowTable", "store_key"]
 _BATCH = 8 << 20
 """Bytes of rows per write to the store."""
 _MOST_DELETES = 100_000
+_LOOKS = 8
+"""Rows that are looked at in the time in which one is written."""
 _PART = 512
 """Rows handled at a time: few enough to stay in the processor's cache from one step to the next."""
 
@@ -311,17 +313,18 @@ class RowTable:
             del self.rows[key]
 
     def flushing(self) -> Iterator[int]:
-        """Write the rows that are committed now by and by, as `flush`; yields the number of those just written.
+        """Write the rows that are committed now by and by, as `flush`; yields what that took, in rows written.
 
         Between two steps epochs may run.
         """
         rows = self.rows
-        unflushed = unflushed_keys(rows)
-        for start in range(0, len(unflushed), _PART):
-            part = [key for key in unflushed[start : start + _PART] if (row := rows.get(key)) and row[0] & UNFLUSHED]
+        keys = list(rows)
+        for start in range(0, len(keys), _PART):
+            looked_at = keys[start : start + _PART]
+            part = [key for key in looked_at if (row := rows.get(key)) and row[0] & UNFLUSHED]
             for key in self._flush(part):
                 del rows[key]
-            yield len(part)
+            yield max(len(part), len(looked_at) // _LOOKS)
 
     def _flush(self, unflushed: list[Any]) -> list[Any]:
         """Write the rows of these keys, newer than the store's, to the store; returns the keys whose rows are deleted."""

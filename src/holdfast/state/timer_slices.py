@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain
@@ -45,6 +46,13 @@ class TimerSlices:
     def __contains__(self, timer: Timer) -> bool:
         held = self._slices.get(timer[0] >> SLICE_BITS)
         return held is not None and timer in held
+
+    def by_bucket(self, bits: int) -> defaultdict[int, list[Timer]]:
+        """All timers, by bucket of ``2**bits`` ms; a bucket has whole slices."""
+        found: defaultdict[int, list[Timer]] = defaultdict(list)
+        for number, held in self._slices.items():
+            found[number >> (bits - SLICE_BITS)] += held
+        return found
 
     def add(self, timer: Timer) -> bool:
         """Add a timer; returns whether it was missing."""

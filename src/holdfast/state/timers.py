@@ -360,9 +360,7 @@ class TimerQueue:
             else:
                 yield
         self._drop_fired()
-        active: dict[int, list[Timer]] = {number: [] for number in self._active_stored}
-        for timer in self._near:
-            active.setdefault(timer[0] >> BUCKET_BITS, []).append(timer)
+        active = {number: list[Timer]() for number in self._active_stored} | self._near.by_bucket(BUCKET_BITS)
         buckets = [(number, each, list(each.timers), each.gone - each.timers) for number, each in self._buckets.items()]
         left = _AT_ONCE
         for number, timers in active.items():
