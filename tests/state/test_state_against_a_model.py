@@ -74,6 +74,7 @@ class StateMachine(RuleBasedStateMachine):
         blob_files._LEAST = outcome.choice([1, 20, 512])
         keyed_state._PORTION = outcome.choice([1, 512 << 10])  # rows go to the store in many steps, or all at once
         timers._AT_ONCE = near_timers._AT_ONCE = outcome.choice([1, 8192])
+        timers._MANY = outcome.choice([0, 65_536])
         keyed_backend._CHANGED = outcome.choice([-1, 200, 1 << 30])
         compaction.ALIKE = outcome.choice([1, 64])
         delta_merge._LEAST = outcome.choice([1, 8])
@@ -311,6 +312,7 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keyed_state, "_PORTION", 1)  # each run has its own of these
     monkeypatch.setattr(timers, "_AT_ONCE", 1)
     monkeypatch.setattr(near_timers, "_AT_ONCE", 1)
+    monkeypatch.setattr(timers, "_MANY", 0)
     monkeypatch.setattr(keyed_backend, "_CHANGED", 0)
     monkeypatch.setattr(compaction, "ALIKE", 1)
     monkeypatch.setattr(delta_merge, "_LEAST", 1)

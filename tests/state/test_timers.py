@@ -45,6 +45,7 @@ class Timers(RuleBasedStateMachine):
         if few:  # what takes thousands of timers happens with some
             self.limits.setattr(timer_chunks, "_MOST_REMOVED", 2)
             self.limits.setattr(timers, "_AT_ONCE", 1)
+            self.limits.setattr(timers, "_MANY", 1)
             self.limits.setattr(near_timers, "_AT_ONCE", 1)
             self.limits.setattr(timer_family, "_DENSE", 2)
             self.limits.setattr(timer_family, "_ENOUGH", 1)
@@ -325,6 +326,7 @@ def test_far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
 @pytest.mark.parametrize("stored", [False, True])
 def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(timers, "_AT_ONCE", 10)
+    monkeypatch.setattr(timers, "_MANY", 10)
     queue = new_queue()
     pending = {((1 << 16) + 600 * n, n) for n in range(100)}
     for timer in pending:

@@ -6,6 +6,7 @@ those registered since are in the heap.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush
@@ -19,6 +20,8 @@ __all__ = ["NearTimers"]
 
 _AT_ONCE = 8192
 """Timers of several slices that are sorted together, so that one read can load the rows of their owners."""
+
+_time_of = operator.itemgetter(0)
 
 
 class NearTimers:
@@ -40,6 +43,8 @@ class NearTimers:
         self._registered: set[Timer] = set()
         """The pending timers of the heap."""
         self._sequence = 0
+        self.registered = 0
+        """Timers registered here since a bucket became active."""
         self._added: set[Timer] = set()
         """Timers added in this epoch and not removed."""
         self._removed: list[Timer] = []
@@ -71,10 +76,18 @@ class NearTimers:
         """Add timers of earlier epochs, which lie after the current slice."""
         self._slices.spread(timers)
 
-    def enter(self, new: Collection[Timer], removed: Iterable[Timer]) -> None:
-        """Add timers after the current slice that were added in this epoch; and those that were removed."""
-        self._slices.spread(new)
-        self._added.update(new)
+    def sort(self, timers: list[Timer], until: int) -> None:
+        """Add timers up to the slice ``until``, all of which are current from now on. All earlier timers have been taken."""
+        timers.sort(key=_time_of, reverse=True)
+        self._run, self.slice, self._pending = timers, until, None
+
+    def record(self, new: set[Timer], removed: Iterable[Timer]) -> None:
+        """Record timers of a bucket that becomes active, added and removed in this epoch. Keeps ``new``."""
+        self.registered = 0
+        if self._added:
+            self._added |= new
+        else:
+            self._added = new
         self._removed += removed
 
     def register(self, timer: Timer) -> None:
@@ -89,6 +102,7 @@ class NearTimers:
             self._registered.add(timer)
             self._sequence += 1
             heappush(self._heap, (time, self._sequence, owner))
+        self.registered += 1
         self._added.add(timer)
 
     def _pending_in_run(self, time: int) -> set[Timer]:

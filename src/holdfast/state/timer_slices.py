@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
 from itertools import chain
 from typing import Any
 
@@ -30,9 +29,8 @@ class TimerSlices:
     """
 
     def __init__(self) -> None:
-        self._slices: dict[int, set[Timer]] = {}
-        self._order: list[int] = []
-        """Heap of the numbers of slices; may contain numbers of former ones."""
+        self._slices: defaultdict[int, set[Timer]] = defaultdict(set)
+        """By number. Few, since only the next two minutes have slices."""
 
     def __len__(self) -> int:
         return sum(map(len, self._slices.values()))
@@ -56,10 +54,7 @@ class TimerSlices:
 
     def add(self, timer: Timer) -> bool:
         """Add a timer; returns whether it was missing."""
-        held = self._slices.get(timer[0] >> SLICE_BITS)
-        if held is None:
-            self.spread([timer])
-            return True
+        held = self._slices[timer[0] >> SLICE_BITS]
         if timer in held:
             return False
         held.add(timer)
@@ -69,12 +64,7 @@ class TimerSlices:
         """Add timers."""
         slices = self._slices
         for timer in timers:
-            number = timer[0] >> SLICE_BITS
-            held = slices.get(number)
-            if held is None:
-                held = slices[number] = set()
-                heappush(self._order, number)
-            held.add(timer)
+            slices[timer[0] >> SLICE_BITS].add(timer)
 
     def discard(self, timer: Timer) -> bool:
         """Remove a timer; returns whether it was there."""
@@ -92,9 +82,10 @@ class TimerSlices:
         """
         taken: list[Timer] = []
         number = last
-        while len(taken) < enough and (earliest := self._first()) is not None and earliest <= last:
-            number = earliest
+        for number in sorted(number for number in self._slices if number <= last):
             taken += self._slices.pop(number)
+            if len(taken) >= enough:
+                break
         taken.sort(key=_time_of, reverse=True)
         return taken, number
 
@@ -110,10 +101,4 @@ class TimerSlices:
 
     def _first(self) -> int | None:
         """The number of the first slice with timers."""
-        while self._order:
-            number = self._order[0]
-            if self._slices.get(number):
-                return number
-            heappop(self._order)
-            self._slices.pop(number, None)
-        return None
+        return min((number for number, timers in self._slices.items() if timers), default=None)

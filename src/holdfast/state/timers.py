@@ -26,6 +26,8 @@ TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
 _AT_ONCE = 8192
 """Timers that leave memory, or come near, together: more at once would be a pause, fewer would make small chunks."""
+_MANY = 65_536
+"""Timers of a bucket that are rather sliced than sorted at once, which takes a few hundredths of a second."""
 UNBOUNDED = 1 << 62
 """The bound of timers that all stay in memory."""
 _END = 1 << (63 - BUCKET_BITS)
@@ -101,6 +103,8 @@ class TimerQueue:
         """Buckets up to this number are active: all their timers are near."""
         self._near = NearTimers()
         """The timers of the active buckets, and some of the bucket that comes near."""
+        self._reached = -(1 << 62)
+        """The slice that time has reached."""
         self._nearing: tuple[int, Iterator[None]] | None = None
         """The bucket that comes near before time reaches it, and the remaining steps."""
         self._active_stored: set[int] = set()
@@ -186,7 +190,8 @@ class TimerQueue:
             number = self._earliest()
             if number is None or number > last:
                 self._active = max(self._active, last)
-                self._near.slice = max(self._near.slice, time >> SLICE_BITS)
+                self._reached = max(self._reached, time >> SLICE_BITS)
+                self._near.slice = max(self._near.slice, self._reached)
                 return
             self._activate(number)
 
@@ -199,16 +204,22 @@ class TimerQueue:
 
     def _activate(self, number: int) -> None:
         """Make the earliest bucket active."""
-        nearing = self._nearing
-        for _ in self._move_near(number) if nearing is None or nearing[0] != number else nearing[1]:
-            pass
+        bucket = self._buckets[number]
+        new = bucket.new
+        count = len(bucket.timers) + len(new)
+        if bucket.stored or self._is_near(number) or count > _MANY or count < self._near.registered:
+            for _ in self._nearing[1] if self._nearing and self._is_near(number) else self._move_near(number):
+                pass
+            new = {timer for timer in new if timer not in self._near}  # setting a timer again does not add it
+            self._near.spread(new)
+        else:
+            self._near.sort([*bucket.timers, *new], ((number + 1) << _SLICES_BITS) - 1)
+        self._near.record(new, bucket.removed)
+        del self._buckets[number]
         self._nearing = None
         self._active = number
-        bucket = self._buckets.pop(number)
         if bucket.stored:
             self._active_stored.add(number)
-        new = [timer for timer in bucket.new if timer not in self._near]  # setting a timer again does not add it
-        self._near.enter(new, bucket.removed)
 
     def _move_near(self, number: int) -> Iterator[None]:
         """Let the timers of a bucket come near, some with each step; those of the running epoch stay."""
@@ -234,7 +245,7 @@ class TimerQueue:
         if self._nearing is None:
             bucket = self._buckets.get(number)
             middle = (number << _SLICES_BITS) - (1 << _SLICES_BITS >> 1)
-            if bucket is None or not middle <= self._near.slice or not (bucket.stored or len(bucket.timers) > _AT_ONCE):
+            if bucket is None or not middle <= self._reached or not (bucket.stored or len(bucket.timers) > _MANY):
                 return
             self._nearing = number, self._move_near(number)
         if self._nearing[0] == number and next(self._nearing[1], self) is self:
