@@ -16,7 +16,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import compaction, delta_merge, entries, keyed_backend, keyed_state
+from holdfast.state import compaction, delta_merge, entries, keyed_backend, keyed_state, store
 from holdfast.state.backend import size_of
 from holdfast.state.compaction import Base, Merge, due
 from holdfast.state.delta import StoredDelta
@@ -280,6 +280,31 @@ def a_window_that_is_dropped_while_rows_go_to_the_store_leaves_none_there(
             assert sorted(dict(table.stored_rows()) | table.rows) == (
                 [7] * again if window == dropped else list(range(2000))
             )
+    backend.close()
+
+
+def a_base_and_its_adoption_wait_until_a_flush_takes_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_LITTLE", 0)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 3)
+    told: list[bool] = []
+    ask = RocksDBStore.flushed_ahead
+
+    def asked(self: RocksDBStore) -> bool:
+        told.append(ask(self))
+        return told[-1]
+
+    monkeypatch.setattr(RocksDBStore, "flushed_ahead", asked)
+    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    epoch = 0
+    while not any(handle.base for handle in backend.checkpoints[-1][0]):
+        write(backend, range(epoch, epoch + 1))
+        epoch += 1
+    assert epoch < 1000
+    assert told.count(False) >= 2, "before the base began, and before it was adopted"
+    assert told[-1]
+    backend.kill()
+    assert backend.backend.reused
+    check(backend, epoch - 1)
     backend.close()
 
 

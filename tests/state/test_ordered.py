@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -83,3 +85,16 @@ class TestMemory(MemoryMachine.TestCase):
 
 class TestRocksDB(RocksDBMachine.TestCase):
     pass
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not tell threads apart")
+def test_rocksdb_compacts_with_less_priority_than_the_tasks(tmp_path: Path) -> None:
+    store = RocksDBStore(str(tmp_path), rocksdb_settings({}))
+    priorities: dict[str, set[int]] = {}
+    for thread in os.listdir("/proc/self/task"):
+        name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+        priorities.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(thread)))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert priorities["rocksdb:low"] == {10}
+    assert priorities["rocksdb:high"] == {own}
+    store.close()
