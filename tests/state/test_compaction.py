@@ -301,7 +301,7 @@ def a_base_and_its_adoption_wait_until_a_flush_takes_little_time(tmp_path: Path,
         epoch += 1
     assert epoch < 1000
     assert told.count(False) >= 2, "before the base began, and before it was adopted"
-    assert told[-1]
+    assert told.count(True) >= 2
     backend.kill()
     assert backend.backend.reused
     check(backend, epoch - 1)
