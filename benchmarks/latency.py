@@ -62,12 +62,12 @@ class Sample(KeyedProcessFunction):
 
     def process_element(self, value: dict[str, Any], ctx: Any) -> Iterator[str]:
         count = self.count.value()
-        minute = 60_000
+        until = 60_000
         if count is None and self.profile_bytes:
             self.profile.update(value["user_id"].ljust(self.profile_bytes, "."))
-            minute -= value["number"] * 7919 % minute
+            until -= value["number"] * 7919 % until
         if not count:
-            ctx.timer_service().register_event_time_timer(ctx.timestamp() + minute)
+            ctx.timer_service().register_event_time_timer(ctx.timestamp() + until)
         self.count.update((count or 0) + 1)
         if value["number"] % self.emit_every == 0:
             if self.profile_bytes and not self.profile.value().startswith(value["user_id"]):
@@ -110,13 +110,13 @@ def generate(
     settings = {"linger.ms": 1, "queue.buffering.max.messages": 2_000_000, "delivery.report.only.error": True}
     producer = Producer({"bootstrap.servers": servers, **settings})
     random = np.random.default_rng(11)
-    skewed, late = np.arange(user_count), iter(())
+    population, late = np.arange(user_count), iter(())
     if rough:
         share = np.arange(1, user_count + 1, dtype=float) ** -1.2
-        skewed = random.choice(user_count, 1_000_003, p=share / share.sum())
+        population = random.choice(user_count, 1_000_003, p=share / share.sum())
         late = itertools.cycle(np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist())
     beginnings = [f'{{"user_id":"u{n}","number":' for n in range(user_count)]
-    draws = iter(lambda: skewed[random.integers(0, len(skewed), 1 << 16)].tolist(), None)
+    draws = iter(lambda: population[random.integers(0, len(population), 1 << 16)].tolist(), None)
     user = map(beginnings.__getitem__, itertools.chain.from_iterable(draws))
 
     def send(numbers: range, due: int) -> None:

@@ -56,25 +56,35 @@ def merged(
     stored: list[Handle] = []
     at, kept = 0, 0.0
     while at < len(deltas):
-        first = at
-        if kept <= _KEPT:
-            merge = new_merge()
-            while at < len(deltas) and (at < first + _LEAST or merge.memory <= _AT_ONCE):
-                merge.read(log, deltas[at])
-                at += 1
-                rest()
-            changes = merge.drain()
-            kept = sum(len(piece.data) for change in changes for piece in change.pieces) / max(merge.added, 1)
-            stored.append(log.append(changes, new_path()))
-        else:
-            joined: list[StoredDelta] = []
-            while at < len(deltas) and (at < first + _LEAST or sum(each.memory for each in joined) <= _AT_ONCE):
-                joined.append(log.stored(deltas[at]))
-                at += 1
-                rest()
-            stored.append(log.join(joined, new_path()))
+        first, merge = at, new_merge() if kept <= _KEPT else DeltaJoin()
+        while at < len(deltas) and (at < first + _LEAST or merge.memory <= _AT_ONCE):
+            merge.read(log, deltas[at])
+            at += 1
+            rest()
+        stored.append(merge.store(log, new_path()))
+        kept = merge.kept
         rest()
     return stored
+
+
+class DeltaJoin:
+    """Joins deltas, added in order."""
+
+    kept = 1.0
+
+    def __init__(self) -> None:
+        self._deltas: list[StoredDelta] = []
+        self.memory = 0
+        """Bytes of the content of the added deltas, which whoever reads the joined one may hold in memory."""
+
+    def read(self, log: DeltaLog, delta: Handle) -> None:
+        """Add the next delta."""
+        self._deltas.append(log.stored(delta))
+        self.memory += self._deltas[-1].memory
+
+    def store(self, log: DeltaLog, path: str) -> Handle:
+        """Store the joined delta."""
+        return log.join(self._deltas, path)
 
 
 class DeltaMerge:
@@ -88,8 +98,10 @@ class DeltaMerge:
         self._rows: dict[Section, NewestRows] = {}
         self._pieces: dict[Section, list[Piece]] = {}
         self._unpacked = 0
-        self.added = 0
+        self._added = 0
         """Bytes of the content of the added changes."""
+        self.kept = 0.0
+        """The part of it that was stored."""
 
     @property
     def memory(self) -> int:
@@ -105,7 +117,7 @@ class DeltaMerge:
         """Add the next change."""
         at, dropped, pieces, _ = change
         self._unpacked += sum(in_memory(piece.data) for piece in pieces)
-        self.added += sum(len(piece.data) for piece in pieces)
+        self._added += sum(len(piece.data) for piece in pieces)
         if dropped:
             self._dropped.add(at)
             self._rows.pop(at, None)
@@ -116,6 +128,12 @@ class DeltaMerge:
                 rows.add(piece)
         else:
             self._pieces.setdefault(at, []).extend(pieces)
+
+    def store(self, log: DeltaLog, path: str) -> Handle:
+        """Store the merged changes as a delta."""
+        changes = self.drain()
+        self.kept = sum(len(piece.data) for change in changes for piece in change.pieces) / max(self._added, 1)
+        return log.append(changes, path)
 
     def drain(self) -> Sequence[Change]:
         """The merged changes."""

@@ -58,8 +58,12 @@ class NearTimers:
         return len(self._run) > len(self._deleted) or bool(self._registered) or bool(self._slices)
 
     def __iter__(self) -> Iterator[Timer]:
+        return chain(self._current(), self._slices)
+
+    def _current(self) -> Iterator[Timer]:
+        """The timers up to the current slice."""
         deleted = self._deleted
-        return chain((timer for timer in self._run if timer not in deleted), self._registered, self._slices)
+        return chain((timer for timer in self._run if timer not in deleted), self._registered)
 
     def __contains__(self, timer: Timer) -> bool:
         """Whether a timer after the current slice is pending."""
@@ -68,12 +72,12 @@ class NearTimers:
     def by_bucket(self, bits: int) -> dict[int, list[Timer]]:
         """All timers, by bucket of ``2**bits`` ms."""
         found = self._slices.by_bucket(bits)
-        for timer in chain((timer for timer in self._run if timer not in self._deleted), self._registered):
+        for timer in self._current():
             found[timer[0] >> bits].append(timer)
         return found
 
     def spread(self, timers: Iterable[Timer]) -> None:
-        """Add timers of earlier epochs, which lie after the current slice."""
+        """Add timers after the current slice; what the epoch changes is recorded elsewhere."""
         self._slices.spread(timers)
 
     def sort(self, timers: list[Timer], until: int) -> None:
@@ -130,9 +134,9 @@ class NearTimers:
         else:
             self._removed.append(timer)
 
-    def discard(self, timer: Timer) -> None:
-        """Remove a timer after the current slice, if it is there; what the epoch changes is recorded elsewhere."""
-        self._slices.discard(timer)
+    def discard(self, timer: Timer) -> bool:
+        """Remove a timer after the current slice; returns whether it was there. The epoch's change is recorded elsewhere."""
+        return self._slices.discard(timer)
 
     def due(self, time: int, last: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
         """Take the timers up to ``time``, and up to the slice ``last``, in order of time; see `TimerQueue.due`."""

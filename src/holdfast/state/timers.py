@@ -162,9 +162,8 @@ class TimerQueue:
         bucket = self._buckets.get(number)
         if bucket is None:
             return
-        existed = bucket.stored or (self._is_near(number) and timer in self._near)
-        if self._is_near(number):
-            self._near.discard(timer)
+        was_near = self._is_near(number) and self._near.discard(timer)
+        existed = was_near or bucket.stored
         if timer in bucket.new:
             bucket.new.discard(timer)
             if not existed:
@@ -208,7 +207,7 @@ class TimerQueue:
         new = bucket.new
         count = len(bucket.timers) + len(new)
         if bucket.stored or self._is_near(number) or count > _MANY or count < self._near.registered:
-            for _ in self._nearing[1] if self._nearing and self._is_near(number) else self._move_near(number):
+            for _ in self._move_near(number) if self._nearing is None else self._nearing[1]:
                 pass
             new = {timer for timer in new if timer not in self._near}  # setting a timer again does not add it
             self._near.spread(new)
@@ -248,7 +247,12 @@ class TimerQueue:
             if bucket is None or not middle <= self._reached or not (bucket.stored or len(bucket.timers) > _MANY):
                 return
             self._nearing = number, self._move_near(number)
-        if self._nearing[0] == number and next(self._nearing[1], self) is self:
+        self._come_nearer(self._nearing)
+
+    def _come_nearer(self, nearing: tuple[int, Iterator[None]]) -> None:
+        """Take the next step of the bucket that comes near; after the last one it is active."""
+        number, steps = nearing
+        if next(steps, self) is self:
             self._activate(number)
 
     def _known(self, number: int, bucket: _Bucket) -> set[Timer]:
@@ -366,9 +370,8 @@ class TimerQueue:
         What they change is in their deltas, so that it does not matter whether the store has it at the end.
         """
         while self._nearing is not None:  # then all timers of a bucket are near, or none
-            if next(self._nearing[1], self) is self:
-                self._activate(self._nearing[0])
-            else:
+            self._come_nearer(self._nearing)
+            if self._nearing is not None:
                 yield
         self._drop_fired()
         active = {number: list[Timer]() for number in self._active_stored} | self._near.by_bucket(BUCKET_BITS)
@@ -385,13 +388,13 @@ class TimerQueue:
                 self._active_stored.discard(number)
         for number, bucket, timers, gone in buckets:
             for part in _parts(timers) if timers else [[]] if gone else []:
-                if self._is_near(number):  # its rows are being read
+                if near := self._is_near(number):  # its rows are being read
                     part = [timer for timer in part if timer in self._near or timer in bucket.timers]
-                if self._buckets.get(number) is bucket and not self._is_near(number):
-                    self._move_out(number, bucket, bucket.timers.intersection(part))
-                else:
+                if near or self._buckets.get(number) is not bucket:
                     self._store.write(number, part, gone)
                     self._active_stored.add(number)
+                else:
+                    self._move_out(number, bucket, bucket.timers.intersection(part))
                 left -= len(part)
                 if left <= 0:
                     yield
