@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -87,14 +90,27 @@ class TestRocksDB(RocksDBMachine.TestCase):
     pass
 
 
+PRIORITIES = """
+import json, os, sys
+from pathlib import Path
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+store = RocksDBStore(sys.argv[1], rocksdb_settings({}), compacts=sys.argv[2] == "at once")
+if sys.argv[2] == "later":
+    store.compact_from_now_on()
+priorities = {}
+for thread in os.listdir("/proc/self/task"):
+    name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+    priorities.setdefault(name, []).append(os.getpriority(os.PRIO_PROCESS, int(thread)))
+print(json.dumps([priorities["rocksdb:low"], priorities["rocksdb:high"], os.getpriority(os.PRIO_PROCESS, 0)]))
+store.close()
+"""
+"""Tells the priorities of RocksDB's threads, which all stores of a process share."""
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not tell threads apart")
-def test_rocksdb_compacts_with_less_priority_than_the_tasks(tmp_path: Path) -> None:
-    store = RocksDBStore(str(tmp_path), rocksdb_settings({}))
-    priorities: dict[str, set[int]] = {}
-    for thread in os.listdir("/proc/self/task"):
-        name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
-        priorities.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(thread)))
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert priorities["rocksdb:low"] == {10}
-    assert priorities["rocksdb:high"] == {own}
-    store.close()
+@pytest.mark.parametrize("compacts", ["at once", "later"])
+def test_rocksdb_compacts_with_less_priority_than_the_tasks(tmp_path: Path, compacts: str) -> None:
+    command = [sys.executable, "-c", PRIORITIES, str(tmp_path), compacts]
+    low, high, own = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert set(low) == {10}
+    assert set(high) == {own}

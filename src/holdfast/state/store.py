@@ -209,7 +209,7 @@ class RocksDBStore:
         except Exception:  # rocksdict raises plain exceptions for everything
             explain()
             raise
-        if compacts:
+        if not read_only:
             _put_compaction_last()
         # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
         without_log = WriteOptions()
