@@ -17,8 +17,8 @@ _ROW = 180
 """Bytes of a row beyond its content: the key, and the entries in the table's dictionary and the set of touched keys."""
 _SAMPLE_EVERY = 2_048
 """Rows between two samples."""
-_MEMORY = 500_000
-"""Rows after which older rows count half."""
+_MEMORY = 100_000
+"""Rows after which older rows count half: rows become smaller when their large values leave them."""
 _LEAVES = frozenset({str, bytes, float, type(None), bool})
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
@@ -49,37 +49,43 @@ def deep_size(value: Any) -> int:
 
 
 class Footprint:
-    """The mean size of a space's rows in memory, learnt from the rows written and read."""
+    """The mean size of a space's rows in memory, learnt from the rows written and read.
+
+    The stored size of all of them is known, and the memory of a few. Rows that are read and those that are written may be of
+    very different sizes, so both are sampled, and each sample counts by the rows that it stands for.
+    """
 
     def __init__(self) -> None:
         self._rows = 0.0
         self._stored = 0.0
         self._unsampled = 0
-        self._expansion = 4.0
-        """Bytes in memory per stored byte."""
+        self._sampled_memory = 0.0
+        self._sampled_stored = 0.0
 
     @property
     def row_bytes(self) -> float:
         """The mean memory of a row, in bytes."""
-        return _ROW + (self._stored / self._rows * self._expansion if self._rows else 100.0)
+        if not self._sampled_stored:
+            return _ROW + 100.0
+        return _ROW + self._stored / self._rows * self._sampled_memory / self._sampled_stored
 
     def count(self, rows: int, stored: int) -> None:
         """Record that this many rows took this many bytes in stored form."""
         if self._rows > _MEMORY:
             self._rows /= 2
             self._stored /= 2
+            self._sampled_memory /= 2
+            self._sampled_stored /= 2
         self._rows += rows
         self._stored += stored
 
     def sample(self, rows: Sequence[list[Any]], encode: Callable[[list[Any]], bytes]) -> None:
-        """Sample some of these rows: memory against stored form."""
+        """Sample some of these rows, which are counted, too: memory against stored form."""
         self._unsampled += len(rows)
-        if self._rows and self._unsampled < _SAMPLE_EVERY:
+        if not rows or (self._sampled_stored and self._unsampled < _SAMPLE_EVERY):
             return
+        some = rows[:: -(-len(rows) // _SAMPLE)]
+        share = self._unsampled / len(some)
         self._unsampled = 0
-        step = -(-len(rows) // _SAMPLE)
-        some = rows[::step] if rows else []
-        stored = sum(len(encode(row)) for row in some)
-        if stored:
-            ratio = sum(map(deep_size, some)) / stored
-            self._expansion += (ratio - self._expansion) * (0.2 if self._rows else 1.0)
+        self._sampled_memory += share * sum(map(deep_size, some))
+        self._sampled_stored += share * sum(len(encode(row)) for row in some)

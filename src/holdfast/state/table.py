@@ -115,7 +115,7 @@ class RowTable:
             prefix: The section's prefix.
             groups_of: Returns the key groups of keys.
             in_store: Whether the store may already hold rows of this table (False saves reads).
-            bind: Replaces the markers in a key's row with its large maps, lists and values.
+            bind: Replaces the markers in a key's row with its large maps and lists.
             enlarge: Moves large maps and lists out of a row, given with its key and key group.
             move_out: Moves the values of the codec's ``leaving`` columns out of rows, given with their keys.
         """
@@ -220,6 +220,7 @@ class RowTable:
         if self.codec.large:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
+        self.codec.footprint.sample(loaded, self.codec.encode)
         self.codec.footprint.count(len(found), sum(map(len, stored)))
 
     def collect(self, where: str) -> list[Piece]:
