@@ -30,9 +30,9 @@ SMALL = {
 }
 
 
-def slot_content(slot: Any) -> Any:
-    """The content of a slot, wherever its value is."""
-    return slot.get() if type(slot) is LargeValue else slot
+def slot_content(slot: Any, key: Any) -> Any:
+    """The content of a slot of a key's row, wherever its value is."""
+    return slot.of(key) if type(slot) is LargeValue else slot
 
 
 class Inline:

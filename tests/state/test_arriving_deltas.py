@@ -57,7 +57,7 @@ class Deltas(Remote):
     def read(self, keys: list[int]) -> None:
         for key, row in zip(keys, self.spaces[False].table().load(keys)):
             expected = blob(key, self.turns[key]) if key in self.turns else None
-            found = slot_content(row[1])
+            found = slot_content(row[1], key)
             assert (None if found is None else bytes(found)) == expected, key
 
     def own(self) -> list[int]:

@@ -97,7 +97,7 @@ class Remote(Backend):
     def read(self, keys: list[int]) -> None:
         for key, row in zip(keys, self.spaces[False].table().load(keys)):
             assert row[1] is not None, key
-            assert bytes(slot_content(row[1])) == blob(key, key % 3 == 0), key
+            assert bytes(slot_content(row[1], key)) == blob(key, key % 3 == 0), key
 
     def check(self) -> None:
         groups = self.spaces[False].groups_of(list(range(KEYS)))

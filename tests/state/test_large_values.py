@@ -76,9 +76,9 @@ def read(backend: Backend) -> None:
         assert large(backend).value() == profile(key)
 
 
-def outside(backend: Backend) -> bool:
+def outside(backend: Backend, key: int = 0) -> bool:
     """Whether the value of a key lies outside of its row."""
-    backend.use(0)
+    backend.use(key)
     return type(backend.space.row[2]) is LargeValue
 
 
@@ -121,6 +121,22 @@ def test_values_that_most_accesses_use_come_back_as_they_are_written(backend: Ba
     backend.restart(elsewhere=True)
     read(backend)
     assert not outside(backend)
+
+
+def test_new_values_lie_outside_at_once_and_do_not_bring_the_others_back(backend: Backend):
+    let_leave(backend)
+    for key in range(KEYS, 3 * KEYS):
+        backend.use(key)
+        backend.handles["count"].update(1)
+        large(backend).update(profile(key))
+        if key % KEYS == KEYS - 1:
+            backend.checkpoint()
+            assert outside(backend, key)
+    count(backend)
+    assert outside(backend)
+    backend.restart(elsewhere=True)
+    backend.use(2 * KEYS)
+    assert large(backend).value() == profile(2 * KEYS)
 
 
 @pytest.mark.parametrize("size", [SIZE, 100])

@@ -65,7 +65,7 @@ class Local(Backend):
         mine = [key for key, group in enumerate(self.groups_of_keys()) if group in self.groups]
         for key, row in zip(mine, table.load(mine)):
             assert row[1] is not None
-            assert bytes(slot_content(row[1])) == blob(key, turn_of(key))
+            assert bytes(slot_content(row[1], key)) == blob(key, turn_of(key))
 
     def groups_of_keys(self) -> list[int]:
         return self.spaces[False].groups_of(list(range(KEYS)))

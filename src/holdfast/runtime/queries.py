@@ -139,7 +139,7 @@ class StateQueries:
             row = None if table is None else table.load_one(key)
             if row is None or position + 1 >= len(row):
                 return None
-            return value_of(state.schema.states[family].columns[position], row[position + 1])
+            return value_of(state.schema.states[family].columns[position], row[position + 1], key)
 
 
 def _column(schema: OperatorSchema, where: str, name: str, windowed: bool) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state import entries
 from holdfast.state.column import TOLERANT, Column, unreadable_slot
 from holdfast.state.footprint import Footprint
+from holdfast.state.large_values import LargeValue
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import Row
 from holdfast.state.schema import ColumnSchema
@@ -65,7 +66,9 @@ class RowCodec:
         self.footprint = Footprint()
         self.columns: list[Column | None] = [None] * len(registry.schema.states[state].columns)
         self.large: set[int] = set()
-        """Columns with some content stored outside of their rows."""
+        """Columns with maps or lists outside of their rows."""
+        self.outside: dict[int, LargeValue] = {}
+        """Columns with values outside of their rows: what stands for them there."""
         self.leaving: set[int] = set()
         """Columns of large values that leave their rows at the barrier."""
         self.growing: set[int] = set()
@@ -88,19 +91,33 @@ class RowCodec:
         if position == self.width:
             self.columns.append(column)
         elif self.columns[position] is None:
-            self.columns[position] = column.large() if position in self.large else column
+            self.columns[position] = self._with_content_outside(position, column)
         else:
             return position
         self._compile()
         return position
 
     def enlarge(self, position: int) -> None:
-        """Allow content outside of the rows in a column; the row then stores a marker in its place."""
-        column = self.columns[position]
-        if position not in self.large and column is not None:
-            self.columns[position] = column.large()
+        """Allow maps or lists of a column outside of the rows; the row then stores a marker in their place."""
         self.large.add(position)
+        self._enlarged(position)
+
+    def let_out(self, position: int, value: LargeValue) -> None:
+        """Allow values of a column outside of the rows; ``value`` stands for them there, and the row stores its marker."""
+        self.outside[position] = value
+        self._enlarged(position)
+
+    def _enlarged(self, position: int) -> None:
+        column = self.columns[position]
+        if column is not None:
+            self.columns[position] = self._with_content_outside(position, column)
         self._compile()
+
+    def _with_content_outside(self, position: int, column: Column, *, declared: bool = True) -> Column:
+        """The column's variant for such content, if there is any; ``declared``: whether the program declares it."""
+        if position in self.outside:
+            return column.outside(self.outside[position] if declared else None)
+        return column.large() if position in self.large else column
 
     def grow(self, position: int, large: bool = True) -> None:
         """Let maps or lists of a column leave their rows when they have become large."""
@@ -163,7 +180,7 @@ class RowCodec:
         if len(history) == 1:
             return declared
         column = Column(schema).undecoded(history) if declared is None else declared.reading(history)
-        return column.large(declared=declared is not None) if position in self.large else column
+        return self._with_content_outside(position, column, declared=declared is not None)
 
     def encode(self, row: Row) -> bytes:
         """Encode one row."""

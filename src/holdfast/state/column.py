@@ -16,7 +16,7 @@ from holdfast.common.typeinfo.evolution import evolution
 from holdfast.errors import HoldfastError
 from holdfast.state.elements import unreadable
 from holdfast.state.entries import LARGE
-from holdfast.state.large_values import OUTSIDE, LargeValue
+from holdfast.state.large_values import LargeValue
 from holdfast.state.packed import UNPACKED
 from holdfast.state.schema import ColumnSchema
 from holdfast.state.typed import container_of
@@ -115,13 +115,8 @@ class Column:
             return True
         return False
 
-    def large(self, *, declared: bool = True) -> Column:
-        """The column's variant for content of which some lies outside of its rows.
-
-        ``declared``: whether the program declares the column; otherwise, markers keep their stored form.
-        """
-        if self.schema.kind == "value":
-            return self._large_value(OUTSIDE if declared else None)
+    def large(self) -> Column:
+        """The column's variant for maps or lists of which some lie outside of their rows."""
 
         def outside(apply: _Convert | None) -> _Convert:
             """``apply`` for content in the row; the marker of large content (an integer) passes through."""
@@ -136,8 +131,11 @@ class Column:
             conform=lambda slot: slot if type(slot) in LARGE else conform(slot),
         )
 
-    def _large_value(self, marked: LargeValue | None) -> Column:
-        """``marked``: what the marker is decoded as; None: it stays."""
+    def outside(self, value: LargeValue | None) -> Column:
+        """The column's variant for values of which some lie outside of their rows.
+
+        ``value``: what the marker is decoded as; None: it stays.
+        """
         encode, decode, conform = self.encode, self.decode, self.conform
 
         def encoded(slot: Any) -> Any:
@@ -150,9 +148,9 @@ class Column:
             return slot
 
         def decoded(slot: Any) -> Any:
-            if type(slot) is int and marked is not None:
-                return marked
-            return slot if type(slot) is int or decode is None else decode(slot)
+            if type(slot) is int:
+                return slot if value is None else value
+            return slot if decode is None else decode(slot)
 
         def conforming(slot: Any) -> Any:
             return slot if type(slot) is LargeValue or conform is None else conform(slot)

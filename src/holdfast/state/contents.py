@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from holdfast.common.typeinfo import TypeInformation
@@ -50,20 +51,21 @@ def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool =
 
 def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[Content]:
     """The contents of a family, of which no more than a block of rows is in memory."""
-    kept = not space.codec.large and not any(column.ttl or column.kind in ("list", "map") for column in columns)
+    plain = not any(column.ttl or column.kind in ("list", "map") for column in columns)
+    kept = plain and not space.codec.large and not space.codec.outside
     for window, table in space.tables.items():
         for keys, rows in table.blocks():
             for key, row in zip(keys, rows):
                 if filled(row):
-                    values = tuple(row[1:]) if kept else tuple(map(value_of, columns, row[1:]))
+                    values = tuple(row[1:]) if kept else tuple(map(value_of, columns, row[1:], repeat(key)))
                     yield Content(key, window, values)
             space.forget_values()
 
 
-def value_of(column: ColumnSchema, slot: Any) -> Any:
-    """The content of a slot, as its handle shows it; times of last writes are left out."""
+def value_of(column: ColumnSchema, slot: Any, key: Any) -> Any:
+    """The content of a slot of a key's row, as its handle shows it; times of last writes are left out."""
     if type(slot) is LargeValue:
-        slot = slot.get()
+        slot = slot.of(key)
     if slot is None or isinstance(slot, bytes):
         return slot
     if column.kind == "list":

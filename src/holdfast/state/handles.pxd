@@ -17,6 +17,7 @@ cdef class Handle:
     cdef readonly Py_ssize_t _i
 
 cdef class ValueHandle(Handle):
+    cdef public Py_ssize_t added
     cdef public Py_ssize_t uses
 
 cdef class ListHandle(Handle):

@@ -85,12 +85,14 @@ class Handle:
 class ValueHandle(Handle):
     """One value per key."""
 
-    __slots__ = ("uses",)
+    __slots__ = ("added", "uses")
 
     def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self.uses = 0
-        """Reads and writes, until the space takes the number."""
+        """Reads, and writes of a value in place of another one, until the space takes the number."""
+        self.added = 0
+        """Writes of a value where there was none, until then."""
 
     def value(self) -> Any:
         """The value; None when empty."""
@@ -100,10 +102,14 @@ class ValueHandle(Handle):
 
     def update(self, value: Any) -> None:
         """Replace the value; None clears the state."""
-        self.uses += 1
         row = self._space.row
-        if type(row[self._i]) is LargeValue:
-            row[self._i].drop()
+        before = row[self._i]
+        if before is None:
+            self.added += 1
+        else:
+            self.uses += 1
+            if type(before) is LargeValue:
+                before.drop()
         row[self._i] = value
         row[0] = CHANGED[row[0]]
 

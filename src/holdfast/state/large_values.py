@@ -3,19 +3,25 @@
 The states of one key share a row, so that a function that reads a small state also reads a large one beside it, and a
 change of the small one stores both again. Flink has a column family for each state instead, which costs a read for each.
 Here the values of a column leave their rows while they are large and few accesses to the row use them, and come back when
-most do. To write a value without reading it is a use, too: in its row it is written with the rest.
+most do. To write a value in place of another one without reading that is a use, too: in its row it is written with the rest.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["OUTSIDE", "LargeValue", "ValueUses"]
+__all__ = ["LargeValue", "ValueUses"]
 
 _ENOUGH = 4096
 """Accesses to rows after which the uses of a value are judged."""
 _RARELY, _MOSTLY = 0.25, 0.5
 """Uses of a value per access to its row: up to which it is better outside of the row, and from which it is better in it."""
+
+
+class HasKey(Protocol):
+    """The space of the rows that the values have left."""
+
+    key: Any
 
 
 class ValueRows(Protocol):
@@ -29,32 +35,32 @@ class ValueRows(Protocol):
 
 
 class LargeValue:
-    """A value with a row of its own; replaces the value in its slot. It is read on demand."""
+    """Stands in a row for a value that has a row of its own, read on demand. All rows of a column share one."""
 
-    __slots__ = ("_key", "_rows")
+    __slots__ = ("_rows", "_space")
 
     marker = 0
-    """The row's placeholder for the value."""
+    """Its stored form."""
 
-    def __init__(self, rows: ValueRows, key: Any) -> None:
+    def __init__(self, space: HasKey, rows: ValueRows) -> None:
+        self._space = space
         self._rows = rows
-        self._key = key
+
+    def of(self, key: Any) -> Any:
+        """The value of a key."""
+        return self._rows.load_one(key)[1]
 
     def get(self) -> Any:
-        """The value."""
-        return self._rows.load_one(self._key)[1]
+        """The value of the current key."""
+        return self.of(self._space.key)
 
     def drop(self) -> None:
-        """Remove the value, because the slot gets other content."""
-        self._rows.overwrite(self._key, None)
-
-
-OUTSIDE = LargeValue(None, None)  # type: ignore[arg-type]
-"""Stands for any large value in a row that has been decoded, until the space puts the one of the row's key there."""
+        """Remove the value of the current key, because the slot gets other content."""
+        self._rows.overwrite(self._space.key, None)
 
 
 class ValueUses:
-    """How often the value of a column is read or written, for each access to its row.
+    """How often the value of a column is read or replaced, for each access to its row but those that add a value.
 
     >>> uses = ValueUses()
     >>> uses.judge(4000, 10), uses.judge(4000, 10), uses.judge(5000, 2000), uses.judge(5000, 5000)

@@ -17,7 +17,7 @@ from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.handles import HANDLES, ValueHandle
 from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.large_values import OUTSIDE, LargeValue, ValueUses
+from holdfast.state.large_values import LargeValue, ValueUses
 from holdfast.state.layout import Section, after, group_prefix, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore, Writes
 from holdfast.state.registry import SchemaRegistry
@@ -188,9 +188,9 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             for namespace, table in self.tables.items():
                 for key, row in table.rows.items():
                     slot = row[position + 1]
-                    if position in self.codec.large and type(slot) is int:
-                        if column.schema.kind == "value":
-                            row[position + 1] = OUTSIDE
+                    if position in self.codec.outside and type(slot) is int:
+                        row[position + 1] = self.codec.outside[position]
+                    elif position in self.codec.large and type(slot) is int:
                         self._bind(namespace, key, row)
                     elif slot is not None:
                         try:
@@ -245,15 +245,16 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             declared = self.codec.columns[column]
             if declared is not None:
                 known.register(declared)
-            self.codec.enlarge(column)
+            self.codec.let_out(column, LargeValue(self, known.table()))
         return known
 
     def _judge_values(self, table: RowTable) -> None:
         """At the barrier: let the values of a column leave their rows if they are large and rarely used, or come back."""
         accessed = table.touched_rows()
         for column, (handle, uses) in self._uses.items():
-            outside = uses.judge(len(accessed), handle.uses)
-            handle.uses = 0
+            # Wherever a new value is to lie, it is written once.
+            outside = uses.judge(max(len(accessed) - handle.added, 0), handle.uses)
+            handle.uses = handle.added = 0
             if outside and column not in self.codec.leaving:
                 some = accessed[:: len(accessed) // _SAMPLED + 1]
                 if self.codec.width > 1 and self.codec.slot_size(column, some) >= _LARGE_VALUE:
@@ -262,15 +263,14 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             elif outside is False:
                 self.codec.leaving.discard(column)
 
-    def _move_out(self, namespace: int | None, keys: list[Any], rows: list[Row]) -> None:
+    def _move_out(self, keys: list[Any], rows: list[Row]) -> None:
         """Move the values of leaving columns out of rows that have changed."""
         for column in self.codec.leaving:
-            table, slot = self._values[column].table(namespace), column + 1
-            for key, row in zip(keys, rows):
-                value = row[slot]
-                if value is not None and type(value) is not LargeValue:
-                    table.overwrite(key, value)
-                    row[slot] = LargeValue(table, key)
+            outside, values, slot = self.codec.outside[column], self._values[column].table(), column + 1
+            for at in [at for at, row in enumerate(rows) if row[slot] is not outside]:
+                if rows[at][slot] is not None:
+                    values.overwrite(keys[at], rows[at][slot])
+                    rows[at][slot] = outside
 
     def forget_values(self) -> None:
         """Drop large values from memory that were read on demand: nobody reads them again, nor has changed them."""
@@ -289,9 +289,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         for column in self.codec.large:
             marker = row[column + 1]
             declared = self.codec.columns[column]
-            if marker is OUTSIDE:
-                row[column + 1] = LargeValue(self._values[column].table(namespace), key)
-            elif type(marker) is int and declared is not None and declared.schema.kind != "value":
+            if type(marker) is int and declared is not None:
                 family, (group,) = self._entries[column], self.groups_of([key])
                 if declared.schema.kind == "map":
                     row[column + 1] = LargeMap(family, namespace, group, key)
@@ -338,7 +336,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             in_store,
             partial(self._bind, namespace),
             partial(self._enlarge, namespace),
-            partial(self._move_out, namespace),
+            self._move_out,
         )
         return table
 
