@@ -112,5 +112,5 @@ store.close()
 def test_rocksdb_compacts_with_less_priority_than_the_tasks(tmp_path: Path, compacts: str) -> None:
     command = [sys.executable, "-c", PRIORITIES, str(tmp_path), compacts]
     low, high, own = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert set(low) == {10}
+    assert set(low) == {15}
     assert set(high) == {own}

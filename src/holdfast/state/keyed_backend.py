@@ -52,8 +52,9 @@ _MOST_FAILURES = 192
 """The job fails when so many attempts in a row to store a base failed, because each further delta lengthens recovery."""
 _SETTLED = 128 << 20
 """Bytes of deltas that a restart on the same host reads at most, approximately."""
-_CHANGED = 1 << 30
-"""Bytes of memory that their rows take at most, approximately: a million small rows are few bytes of deltas."""
+_CHANGED = 2 << 30
+"""Bytes of memory that their rows take at most, approximately. Small rows are few bytes of deltas, but a million take
+half a second."""
 _READ_AHEAD = 32 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
 _REST = 3

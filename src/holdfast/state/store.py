@@ -78,8 +78,8 @@ _STALL_S, _MOST_STALL_S = 0.001, 0.016
 """Pause before such a write is tried again: the first one, and the longest."""
 _COMPACTION = "rocksdb:low"
 """The name of RocksDB's threads that compact."""
-_NICE = 10
-"""Their priority, of 0 to 19: a tenth of the processor time that the tasks have, if there is not enough for both."""
+_NICE = 15
+"""Their priority, of 0 to 19: a thirtieth of the processor time that a task has, if there is not enough for both."""
 _LITTLE = 8 << 20
 """Bytes of rows whose flush takes little time."""
 _LEVEL_0_FILES = 8
