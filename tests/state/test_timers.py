@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import random
 import shutil
@@ -288,6 +289,32 @@ def a_timer_set_and_deleted_within_an_epoch_leaves_no_trace_in_its_delta(queue: 
     list(queue.due(10))
     queue.register(10, "a")
     assert not queue.collect()
+
+
+class Time(int):
+    """A time that counts how often it is looked at."""
+
+    looked_at = 0
+
+    def __le__(self, other: int) -> bool:
+        Time.looked_at += 1
+        return int(self) <= other
+
+
+def the_timers_that_are_not_due_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Time, "looked_at", 0)
+    heap = [(Time(number), number, f"k{number}") for number in range(10_000)]
+    assert sorted(near_timers.owners_until(heap, 4)) == ["k0", "k1", "k2", "k3", "k4"]
+    assert Time.looked_at <= 2 * 5 + 1
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(times=st.lists(st.integers(0, 20)), until=st.integers(-1, 21))
+def test_timers_that_are_due_are_found_in_any_heap(times: list[int], until: int):
+    heap: list[tuple[int, int, Any]] = []
+    for number, time in enumerate(times):
+        heapq.heappush(heap, (time, number, number))
+    assert sorted(near_timers.owners_until(heap, until)) == [number for number, time in enumerate(times) if time <= until]
 
 
 def test_timers_at_the_ends_of_time_are_kept(queue: TimerFamily):

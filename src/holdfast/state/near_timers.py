@@ -144,7 +144,7 @@ class NearTimers:
         while True:
             run, heap, added, removed = self._run, self._heap, self._added, self._removed
             deleted, registered = self._deleted, self._registered
-            known = [entry[2] for entry in heap if entry[0] <= time]
+            known = owners_until(heap, time)
             known.extend([owner for _, owner in run[bisect_left(run, -time, key=_earliest_last) :]])
             if known:
                 prefetch(known)
@@ -199,6 +199,22 @@ class NearTimers:
             removed = [timer for timer in removed if timer not in again]
         self._added, self._removed = set(), []
         return added, removed
+
+
+def owners_until(heap: list[tuple[int, int, Any]], time: int) -> list[Any]:
+    """The owners of the heap's timers up to ``time``, of which there may be few among many.
+
+    >>> owners_until([(1, 0, "a"), (7, 1, "b"), (3, 2, "c"), (8, 3, "d")], 3)
+    ['a', 'c']
+    """
+    found = []
+    waiting = [0]
+    while waiting:
+        at = waiting.pop()
+        if at < len(heap) and heap[at][0] <= time:
+            found.append(heap[at][2])
+            waiting += (2 * at + 2, 2 * at + 1)
+    return found
 
 
 def _earliest_last(timer: Timer) -> int:
