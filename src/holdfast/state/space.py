@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from holdfast.state import entries
 from holdfast.state.arriving_deltas import LateRows
-from holdfast.state.codec import PartCodec, RowCodec
+from holdfast.state.codec import RowCodec
 from holdfast.state.column import Column, expires, unreadable_slot
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
@@ -20,6 +20,7 @@ from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.large_values import LargeValue, ValueUses
 from holdfast.state.layout import Section, after, group_prefix, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore, Writes
+from holdfast.state.part_codec import PartCodec
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.row_pieces import encoded_rows
