@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -113,7 +114,7 @@ class Backend:
         """Die without closing and go on from the last checkpoint: of the store, only what is in its files is left."""
         left = self.root / "left"
         while not _copied(self.directory, left):
-            shutil.rmtree(left)  # RocksDB's threads have just deleted a file
+            shutil.rmtree(left)  # RocksDB's threads are at work
         self.close()
         shutil.rmtree(self.directory)
         left.rename(self.directory)
@@ -150,8 +151,20 @@ class Backend:
 
 
 def _copied(directory: Path, to: Path) -> bool:
+    """Copy a directory; returns whether it stayed the same meanwhile, so that the copy is what a killed process leaves."""
+    before = _files(directory)
     try:
         shutil.copytree(directory, to)
     except (FileNotFoundError, shutil.Error):
         return False
-    return True
+    return _files(directory) == before
+
+
+def _files(directory: Path) -> dict[Path, tuple[int, int]]:
+    """The size and time of change of each file."""
+    found = {}
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            stat = path.stat()
+            found[path] = stat.st_size, stat.st_mtime_ns
+    return found
