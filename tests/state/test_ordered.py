@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hypothesis import settings
@@ -88,6 +89,23 @@ class TestMemory(MemoryMachine.TestCase):
 
 class TestRocksDB(RocksDBMachine.TestCase):
     pass
+
+
+def test_a_flush_in_the_background_waits_while_rocksdb_takes_no_writes(tmp_path: Path) -> None:
+    store = RocksDBStore(str(tmp_path), rocksdb_settings({}))
+    for value in (b"1", b"2", b"3"):
+        store.flush()
+        store.write([(b"\0\1a", value)])
+    stop_at = "level0_stop_writes_trigger"
+    store._db.set_options({stop_at: "2", "level0_slowdown_writes_trigger": "2"})
+    assert store._has("is-write-stopped")
+    resumed = Timer(0.3, lambda: store._db.set_options({stop_at: "36", "level0_slowdown_writes_trigger": "20"}))
+    resumed.start()
+    store.flush(wait=False)
+    assert not store._has("is-write-stopped")
+    resumed.join()
+    assert not store.damaged
+    store.close()
 
 
 PRIORITIES = """

@@ -72,10 +72,10 @@ _UNCOUNTED_OPTIONS = """[Version]
 [TableOptions/BlockBasedTable "default"]
 """
 _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
-_STALLED = "Write stall"
-"""In the error of a write for which RocksDB would have waited."""
+_STALLED = ("Write stall", "Writes have been stopped")
+"""In the errors of a write, and of a flush, for which RocksDB would have waited."""
 _STALL_S, _MOST_STALL_S = 0.001, 0.016
-"""Pause before such a write is tried again: the first one, and the longest."""
+"""Pause before these are tried again: the first one, and the longest."""
 _COMPACTION = "rocksdb:low"
 """The name of RocksDB's threads that compact."""
 _NICE = 15
@@ -288,7 +288,7 @@ class RocksDBStore:
                 batch.delete(key)
             self._db.write(batch, write_opt=self._unlogged)
 
-        self._write_when_possible(write)
+        self._when_possible(write)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Delete all rows in ``[start, end)``.
@@ -296,10 +296,10 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be written; `damaged` becomes True.
         """
-        self._write_when_possible(lambda: self._db.delete_range(start, end, self._unlogged))
+        self._when_possible(lambda: self._db.delete_range(start, end, self._unlogged))
 
-    def _write_when_possible(self, write: Callable[[], None]) -> None:
-        """Write, and wait while RocksDB takes no rows because its flushes and compactions are behind.
+    def _when_possible(self, write: Callable[[], None]) -> None:
+        """Write, or flush, and wait while RocksDB takes no rows because its flushes and compactions are behind.
 
         The wait is here, because RocksDB's own one never ends if a flush fails meanwhile, as on a full disk.
         """
@@ -309,7 +309,7 @@ class RocksDBStore:
                 try:
                     return write()
                 except Exception as error:
-                    if _STALLED not in str(error):
+                    if not any(text in str(error) for text in _STALLED):
                         raise
                     if failed:
                         raise OSError(
@@ -387,10 +387,10 @@ class RocksDBStore:
 
     def flush(self, *, wait: bool = True) -> None:
         """Flush the write buffers to files; without ``wait``, RocksDB does so in its own threads."""
-        with self._watched():
-            self._blobs.before_flush()
-            self._db.flush(wait)
-            if wait:
+        self._blobs.before_flush()
+        self._when_possible(lambda: self._db.flush(wait))
+        if wait:
+            with self._watched():
                 self._blobs.delete_flushed()
 
     def flushed_ahead(self) -> bool:
