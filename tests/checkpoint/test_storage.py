@@ -392,6 +392,26 @@ def test_a_part_file_of_a_killed_process_is_listed_but_never_read(tmp_path):
     assert not storage.exists("state/b")
 
 
+@pytest.mark.parametrize(("method", "finish"), [("put", "replace"), ("put_new", "link")])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_put_whose_part_file_another_driver_deletes_is_repeated(tmp_path, monkeypatch, method, finish, finished):
+    store = LocalStore(str(tmp_path))
+    original = getattr(os, finish)
+
+    def interrupted(part: str, target: str) -> None:
+        monkeypatch.undo()
+        if finished:
+            original(part, target)
+        Path(part).unlink(missing_ok=True)
+        if not finished:
+            original(part, target)
+
+    monkeypatch.setattr(os, finish, interrupted)
+    getattr(Storage(store, QUICK), method)("log/5", b"x")
+    assert store.list("log") == ["log/5"]
+    assert store.get("log/5") == b"x"
+
+
 @pytest.mark.parametrize(
     ("uri", "remedy"),
     [

@@ -163,15 +163,14 @@ class HDFSStore:
             yield
         except StorageError:
             raise
-        except FileNotFoundError as error:
-            raise NotFound(f"{where}: no such file") from error
         except FileExistsError as error:
             raise AlreadyExists(f"{where}: exists already") from error
         except (OSError, RuntimeError) as error:  # hdfs-native tells its errors apart by their texts
             text = " ".join(str(error).split())
             if "FileAlreadyExists" in text or "already exists" in text:
                 raise AlreadyExists(f"{where}: exists already") from error
-            if "FileNotFound" in text or "not found" in text.lower():
+            missing = isinstance(error, FileNotFoundError) or "FileNotFound" in text or "not found" in text.lower()
+            if missing and what != "put":  # a driver that takes the job over deletes part files: that put may be repeated
                 raise NotFound(f"{where}: no such file") from error
             told = f"cannot {what} {where}: {text}"
             raise (StorageError if any(each in text for each in _REFUSED) else Unavailable)(told) from error

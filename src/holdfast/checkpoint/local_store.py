@@ -84,7 +84,8 @@ class LocalStore:
             try:
                 os.link(part, target)
             finally:
-                os.unlink(part)
+                with suppress(FileNotFoundError):
+                    os.unlink(part)
             _flush(os.path.dirname(target))
 
     def link(self, path: str, source: str) -> bool:
@@ -182,6 +183,8 @@ class LocalStore:
         try:
             yield
         except FileNotFoundError as error:
+            if what == "put" and os.path.isdir(os.path.dirname(where)):
+                raise Unavailable(f"cannot put {where}: its part file was deleted meanwhile") from error
             if what == "put":  # a directory that cannot be created, as in /proc
                 raise StorageError(
                     f"cannot create {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
