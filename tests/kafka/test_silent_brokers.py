@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from holdfast.connectors.base import ReaderContext
 from holdfast.connectors.kafka import look_back, producers, reader, tokens, transactions
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
+from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.errors import HoldfastError
 from holdfast.testing.kafka import KafkaBroker
 from holdfast.testing.proxy import ApiKey, KafkaProxy
@@ -67,6 +69,27 @@ def test_a_request_of_the_committer_that_is_never_answered_is_repeated(
     driver.commit(1, driver.prepare(1, ["e1"]))
     assert silence.caught
     assert sorted(committed_values(driver.servers, driver.topic)) == both("e1")
+
+
+def test_commits_do_not_wait_for_listings_that_are_never_answered(
+    proxied: KafkaProxy, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "_ATTEMPT_S", 600.0)
+    driver.committer.close()
+    driver.committer = KafkaCommitter(driver.sink, driver.job, "sink")
+    driver.committer.recover([])
+    silence = proxied.hold(ApiKey.LIST_TRANSACTIONS, times=None)
+    for epoch in (1, 2, 3):
+        prepared = driver.prepare(epoch, [f"e{epoch}"])
+        commit = Thread(target=driver.committer.commit, args=(prepared,), daemon=True)
+        commit.start()
+        if epoch == 1:
+            silence.wait()
+        commit.join(60)
+        assert not commit.is_alive()
+        driver.completed = epoch
+    assert sorted(committed_values(driver.servers, driver.topic)) == sorted(both("e1", "e2", "e3"))
+    silence.stop()
 
 
 def test_a_broker_that_stays_silent_is_named_and_the_epoch_can_run_again(proxied: KafkaProxy, driver: Driver) -> None:

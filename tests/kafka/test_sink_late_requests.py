@@ -197,13 +197,13 @@ def test_commits_do_not_wait_for_the_clean_up_of_earlier_ones(start: Start, monk
     driver = start()
     driver.committer.recover([])
     reachable = threading.Event()
-    really_list = driver.committer._client.list
+    really_list = driver.committer._cleaner.list
 
     def list_slowly(prefix: str, patience: float = 0.0) -> dict[str, TransactionState]:
         assert reachable.wait(600)
         return really_list(prefix, patience)
 
-    monkeypatch.setattr(driver.committer._client, "list", list_slowly)
+    monkeypatch.setattr(driver.committer._cleaner, "list", list_slowly)
     for epoch in range(1, 7):
         driver.committer.commit(driver.prepare(epoch, [f"e{epoch}"]))
         driver.completed = epoch

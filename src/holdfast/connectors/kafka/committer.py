@@ -59,6 +59,8 @@ class KafkaCommitter:
         self._prefix = sink.transactional_id_prefix
         self._closed = threading.Event()
         self._client = TransactionClient(sink.properties, cancelled=self._closed.is_set)
+        self._cleaner = TransactionClient(sink.properties, cancelled=self._closed.is_set)
+        """For the background. A broker answers the requests of a connection in turn: no commit waits behind a clean-up."""
         self._files = None if job.storage_uri is None else JobFiles(job, "sinks", uid)
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-committer")
         self._cleaning: Future[None] | None = None
@@ -119,6 +121,7 @@ class KafkaCommitter:
         with self._lock:
             self._disturbed.set()
         self._background.shutdown(wait=True)
+        self._cleaner.close()
         self._client.close()
 
     def _fence_all(self) -> None:
@@ -245,10 +248,10 @@ class KafkaCommitter:
         """Abort the unfinished transactions of the latest epochs' slots, and those of earlier drivers."""
         ids = {
             name: parsed
-            for name, state in self._client.list(id_prefix(self._prefix, self._uid)).items()
+            for name, state in self._cleaner.list(id_prefix(self._prefix, self._uid)).items()
             if state in _UNFINISHED and (parsed := TransactionalId.parse(name, self._prefix, self._uid))
         }
-        described = self._client.describe(ids)
+        described = self._cleaner.describe(ids)
         # Epoch n+4 reuses the slot of epoch n. It begins at the earliest after n+2 has been committed everywhere: until the
         # second call after that of epoch n, every transaction seen in the slot is of epoch n or earlier.
         with self._lock:
@@ -260,7 +263,7 @@ class KafkaCommitter:
             ours = parsed.generation == self._job.generation and parsed.slot in slots
             if found is not None and found[0] in _UNFINISHED and (old or ours):
                 dead.append(found[1])
-        self._client.fence_only(dead, self._sink.transaction_timeout_ms)
+        self._cleaner.fence_only(dead, self._sink.transaction_timeout_ms)
 
     def _empty_outbox(self, old: Callable[[int, int], bool]) -> None:
         if self._files is not None:
