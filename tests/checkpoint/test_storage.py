@@ -402,8 +402,9 @@ def test_a_put_whose_part_file_another_driver_deletes_is_repeated(tmp_path, monk
         monkeypatch.undo()
         if finished:
             original(part, target)
-        Path(part).unlink(missing_ok=True)
-        if not finished:
+            Path(part).unlink(missing_ok=True)  # `replace` has moved it
+        else:
+            Path(part).unlink()
             original(part, target)
 
     monkeypatch.setattr(os, finish, interrupted)

@@ -93,7 +93,7 @@ class LocalStore:
         _flush(source)
         with self._errors("put", path):
             target = self._at(path)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            self._make_directory(os.path.dirname(target))
             try:
                 os.link(source, target)
             except FileExistsError:
@@ -160,7 +160,7 @@ class LocalStore:
         try:
             descriptor = os.open(part, flags, 0o666)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(part), exist_ok=True)
+            self._make_directory(os.path.dirname(part))
             descriptor = os.open(part, flags, 0o666)
         try:
             with memoryview(data) as view:
@@ -177,18 +177,23 @@ class LocalStore:
             os.close(descriptor)
         return target, part
 
+    @staticmethod
+    def _make_directory(path: str) -> None:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:  # as in /proc
+            raise StorageError(
+                f"cannot create {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
+            ) from error
+
     @contextmanager
     def _errors(self, what: str, path: str) -> Iterator[None]:
         where = self._at(path)
         try:
             yield
         except FileNotFoundError as error:
-            if what == "put" and os.path.isdir(os.path.dirname(where)):
+            if what == "put":  # a driver that takes the job over deletes part files: that put may be repeated
                 raise Unavailable(f"cannot put {where}: its part file was deleted meanwhile") from error
-            if what == "put":  # a directory that cannot be created, as in /proc
-                raise StorageError(
-                    f"cannot create {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
-                ) from error
             raise NotFound(f"{where}: no such file") from error
         except FileExistsError as error:
             raise AlreadyExists(f"{where}: exists already") from error

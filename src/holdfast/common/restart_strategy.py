@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,16 +15,16 @@ __all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
 
 
 @dataclass(frozen=True)
-class RestartStrategyConfiguration:
+class RestartStrategyConfiguration(ABC):
     """The reaction to failures of a job."""
 
+    @abstractmethod
     def get_description(self) -> str:
         """A description for logs and messages."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply_to(self, configuration: Configuration) -> None:
         """Write the strategy to a configuration under Flink's keys."""
-        raise NotImplementedError
 
 
 def _milliseconds(span: int | timedelta) -> int:

@@ -298,7 +298,7 @@ class RocksDBStore:
         """
         self._when_possible(lambda: self._db.delete_range(start, end, self._unlogged))
 
-    def _when_possible(self, write: Callable[[], None]) -> None:
+    def _when_possible(self, call: Callable[[], None]) -> None:
         """Write, or flush, and wait while RocksDB takes no rows because its flushes and compactions are behind.
 
         The wait is here, because RocksDB's own one never ends if a flush fails meanwhile, as on a full disk.
@@ -307,7 +307,7 @@ class RocksDBStore:
         with self._watched():
             while True:
                 try:
-                    return write()
+                    return call()
                 except Exception as error:
                     if not any(text in str(error) for text in _STALLED):
                         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, Generic
@@ -20,7 +21,7 @@ _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
 
 
-class TypeInformation(Generic[V]):
+class TypeInformation(ABC, Generic[V]):
     """The type of a stream's records or of a state's values; made by the factories of `Types`.
 
     An immutable value: it can be compared, hashed, pickled and, as a dict, stored in a checkpoint.
@@ -69,8 +70,9 @@ class TypeInformation(Generic[V]):
             is_plain=codec is None,
         )
 
+    @abstractmethod
     def _describe(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """The type without the version, for `to_dict`."""
 
     def to_dict(self) -> dict[str, Any]:
         """The serializer snapshot: the type as JSON-able data, stored with the state that it describes."""

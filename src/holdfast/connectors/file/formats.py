@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ class FileFormat(Protocol):
         """Read the records of ``[start, end)`` in batches, in order."""
 
 
-class LineFormat:
+class LineFormat(ABC):
     """A text file with one record per line. Lines end with a line feed; a carriage return before it is dropped."""
 
     reads_compressed = False
@@ -118,9 +119,9 @@ class LineFormat:
         """Return the number of header lines in the block at an offset of the file."""
         return 0
 
+    @abstractmethod
     def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
         """Parse a block of whole lines."""
-        raise NotImplementedError
 
     def _lines(self, block: bytes) -> list[bytes]:
         every = block.split(b"\n")
