@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import jobs, measure, width
+from benchmarks.width_program import declare
 from holdfast.checkpoint.local_store import LocalStore
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.spark_context import spark_context
+from holdfast.runtime.spark_context import PYTHON_DAEMON, spark_context
 from holdfast.testing.cluster import LocalCluster
 
 WORKERS = 4
@@ -30,7 +31,7 @@ WARM_UP = 5
 """Runs of a plain job that do not count, after those of Holdfast's."""
 PLAIN = ("plain", "plain_python")
 """The plain Spark jobs: with nothing in their tasks, and with a Python function in each."""
-MOST_SLOTS = 128
+MOST_SLOTS = 512
 """The most subtasks for which the job itself runs: each has a task slot and a Python worker of Spark."""
 THREADS = {
     "dag-scheduler": "the scheduler's event loop",
@@ -112,7 +113,9 @@ def on_cluster(subtasks: int, epochs: int, warm_up: int, extra: Sequence[str]) -
             own = {
                 "spark.executor.cores": str(cores),
                 "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-                "spark.executorEnv.PYTHONPATH": str(measure.ROOT),
+                # As where Holdfast is installed on the hosts: Spark's workers share the memory of its modules, too.
+                "spark.executorEnv.PYTHONPATH": f"{measure.ROOT}{os.pathsep}{measure.ROOT / 'src'}",
+                "spark.python.daemon.module": PYTHON_DAEMON,
             }
             for key, value in {**cluster.settings(WORKERS * cores), **own}.items():
                 configuration.set_string(key, value)
@@ -147,7 +150,7 @@ def _holdfast(configuration: Configuration, subtasks: int, epochs: int, first: i
             memory.update(usage.pss_by_role())
 
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
-    width.declare(env, subtasks, last)
+    declare(env, subtasks, last)
     told = [stats for _, stats in jobs.run(env, "width", note).epochs][first:]
     names = [name for name in told[-1].phases if not name.startswith("task.")]
     return {

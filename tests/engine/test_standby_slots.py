@@ -28,6 +28,7 @@ from holdfast.runtime.slot import SlotClient
 from holdfast.runtime.slot_server import SlotServer
 from holdfast.runtime.standbys import StandbyNeighbours, StandbyRequest
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, StandbyStatus
+from holdfast.runtime.wire import connect
 
 from .changelog_model import Broker
 from .inprocess import Lab
@@ -63,7 +64,7 @@ def neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neigh
     monkeypatch.setattr(holdfast.runtime.standbys, "_ROUND_S", 0.01)
     (tmp_path / "slots").mkdir(mode=0o700)
     found = Neighbour(tmp_path / "slots")
-    connected = until(found.client._try)
+    connected = until(lambda: connect(found.client._path))
     connected.close()
     yield found
     if found.thread.is_alive():

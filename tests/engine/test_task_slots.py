@@ -28,7 +28,7 @@ from holdfast.runtime.slot_server import SlotServer
 from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.task_host import TaskHost
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
-from holdfast.runtime.wire import DONE, END, WORKING, WireClosed
+from holdfast.runtime.wire import DONE, END, WORKING, WireClosed, connect
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -110,7 +110,7 @@ def serving(directory: Path, program: Program) -> Iterator[SlotClient]:
     thread = threading.Thread(target=server.serve)
     thread.start()
     client = SlotClient(LocalDirectory(str(directory), str(directory)), 0)
-    while (connection := client._try()) is None:
+    while (connection := connect(client._path)) is None:
         time.sleep(0.001)
     connection.close()
     try:

@@ -44,6 +44,8 @@ class LevelTask:
     job_id: str
     started: str
     """The start of the job; see `JobSetup`."""
+    modules: Sequence[str] = ()
+    """What the program's modules import; the slots of a host share the memory of these."""
     calls: Sequence[bytes] | None = None
     """The pickled (assignment, vertex, subtask) of each partition; None: in the property of the Spark job."""
 
@@ -61,7 +63,7 @@ class LevelTask:
             setup: Spark's broadcast of the pickled JobSetup.
         """
         quicken()
-        client = SlotClient(slot_directory(self.root, self.job_id), partition)
+        client = SlotClient(slot_directory(self.root, self.job_id), partition, modules=self.modules)
         passing: list[tuple[int, bytes]] = []
 
         def mine() -> Iterator[bytes]:
@@ -118,8 +120,10 @@ def quicken() -> None:
 
 @functools.cache
 def _freeze() -> None:
-    """Exempt all loaded objects from garbage collection, which PySpark runs after every task."""
-    gc.collect()
+    """Exempt all loaded objects from garbage collection, which PySpark runs after every task.
+
+    Without a collection before: it would write to the memory that the worker shares with PySpark's daemon.
+    """
     gc.freeze()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib.util
 import io
 import os
 import py_compile
@@ -137,8 +136,10 @@ def install_files(archives: Iterable[bytes], directory: str) -> None:
         made_once(os.path.join(directory, f"python-{xxhash.xxh3_64_hexdigest(archive)}"), functools.partial(unzip, archive))
         for archive in archives
     ]
-    sys.path[:0] = [path for path in found if path not in sys.path]
-    importlib.invalidate_caches()
+    new = [path for path in found if path not in sys.path]
+    sys.path[:0] = new
+    for path in new:  # not importlib.invalidate_caches(), which reads the directories of all archives on the path again
+        sys.path_importer_cache.pop(path, None)
 
 
 # tasks, and the errors of those that cannot run

@@ -17,14 +17,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.background import leave_running
 from holdfast.runtime.local_directory import LocalDirectory, host_name
-from holdfast.runtime.shipping import REMEDY
+from holdfast.runtime.slot_starter import fork_slot
 from holdfast.runtime.wire import (
     DONE,
     END,
@@ -40,14 +38,13 @@ from holdfast.runtime.wire import (
     WORKING,
     Wire,
     WireClosed,
-    socket_address,
+    connect,
 )
 
 __all__ = ["SlotClient"]
 
 log = logging.getLogger("holdfast.slot")
 
-_START_TIMEOUT = 60.0
 _ANSWER_TIMEOUT = 20.0
 """A slot that accepts no call for this time (seconds) is stopped or hangs."""
 _LOAD_TIMEOUT = 60.0
@@ -59,11 +56,21 @@ _RETIRE_TIMEOUT = 4.0
 class SlotClient:
     """A Spark task's connection to its slot; starts the slot if necessary."""
 
-    def __init__(self, directory: LocalDirectory, slot: int, executor: int | None = None) -> None:
-        """``executor``: the process with which a slot that is started ends; None: that of this Spark worker."""
+    def __init__(
+        self, directory: LocalDirectory, slot: int, executor: int | None = None, modules: Sequence[str] = ()
+    ) -> None:
+        """Make the connection when it is needed.
+
+        Args:
+            directory: The directory of the job's slots on this host.
+            slot: The slot's number.
+            executor: The process with which a slot that is started ends; None: that of this Spark worker.
+            modules: What the first slot of the host that is started imports for all of them.
+        """
         self._directory = directory
         self._slot = slot
         self._executor = executor
+        self._modules = modules
         self._path = os.path.join(directory.path, f"slot-{slot}.sock")
 
     def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -97,6 +104,8 @@ class SlotClient:
                 wire.flush()
                 kind, _, payload = wire.receive()
             if kind == ERROR:
+                from holdfast.runtime.shipping import REMEDY  # much for a worker to import
+
                 raise ConfigurationError(
                     f"the job cannot be loaded on host {host_name()} by {sys.executable}: {payload.decode()}. {REMEDY}"
                 )
@@ -127,7 +136,7 @@ class SlotClient:
         self._dismiss(PARK, started.encode())
 
     def _dismiss(self, kind: int, payload: bytes) -> None:
-        connection = self._try()
+        connection = connect(self._path)
         if connection is None:
             return
         wire = Wire(connection)
@@ -176,7 +185,7 @@ class SlotClient:
         """Let a slot that is starting restore state in the background, from a pickled `RestoreRequest`."""
         with open(f"{self._path}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # it listens when it gives up the lock
-        connection = self._try()
+        connection = connect(self._path)
         if connection is None:
             return
         wire = Wire(connection)
@@ -215,46 +224,20 @@ class SlotClient:
 
     def _connect(self) -> Wire:
         self._directory.make()  # refuses a directory in which another user may be listening
-        connection = self._try()
+        connection = connect(self._path)
         if connection is None:
             with open(f"{self._path}.lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # two tasks may find the slot missing at the same time
-                connection = self._try() or self._start()
+                connection = connect(self._path) or self._start()
         return Wire(connection)
 
-    def _try(self) -> socket.socket | None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with socket_address(self._path) as address:
-                connection.connect(address)
-        except OSError:
-            connection.close()
-            return None
-        return connection
-
     def _start(self) -> socket.socket:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        environment.pop("SPARK_BUFFER_SIZE", None)
-        with open(f"{self._path}.log", "ab") as output:
-            process = subprocess.Popen(
-                _command(self._path, self._executor or _executor()),
-                stdin=subprocess.DEVNULL,
-                stderr=output,  # standard output, with the prints of user functions, goes where that of Spark's workers goes
-                env=environment,
-                start_new_session=True,
-            )
-        until = time.monotonic() + _START_TIMEOUT
-        while time.monotonic() < until:
-            connection = self._try()
-            if connection is not None:
-                leave_running(process)
-                return connection
-            if process.poll() is not None:
-                break
-            time.sleep(0.005)  # before the socket exists there is no event to wait for
-        with open(f"{self._path}.log", errors="replace") as output_read:
-            said = output_read.read()[-2000:]
-        raise WireClosed(f"the task slot {self._path} does not start (exit code {process.poll()}): {said}")
+        fork_slot(self._directory, self._path, self._executor or _executor(), self._modules)
+        connection = connect(self._path)
+        if connection is None:
+            with open(f"{self._path}.log", errors="replace") as log:
+                raise WireClosed(f"the task slot {self._path} does not start: {log.read()[-2000:]}")
+        return connection
 
 
 def _executor() -> int:
@@ -264,7 +247,3 @@ def _executor() -> int:
         with open(f"/proc/{daemon}/stat") as stat:
             return int(stat.read().rsplit(")", 1)[1].split()[1])
     return int(subprocess.run(["ps", "-o", "ppid=", "-p", str(daemon)], capture_output=True, check=True).stdout)
-
-
-def _command(path: str, executor: int) -> list[str]:
-    return [sys.executable, "-m", "holdfast.runtime.slot_main", path, str(executor)]

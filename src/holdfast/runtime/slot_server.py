@@ -28,7 +28,7 @@ from holdfast.runtime.wire import (
     STAND_BY,
     Wire,
     WireClosed,
-    socket_address,
+    listen,
 )
 
 if TYPE_CHECKING:  # a slot listens before it has imported what it runs
@@ -87,14 +87,7 @@ class SlotServer:
         """Serve until the slot is no longer needed."""
         # Rows are many and long-lived: garbage is collected between calls, and mostly young objects only.
         gc.disable()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Bound under another name first: clients that can connect find a listening slot.
-        with socket_address(f"{self._path}.new") as address:
-            listener.bind(address)
-        listener.listen(16)
-        os.rename(f"{self._path}.new", self._path)
+        listener = listen(self._path)
         if self._lock is not None:
             os.close(self._lock)
         listener.settimeout(1.0)

@@ -1,24 +1,28 @@
-"""Starts a job's task slots early: one process imports what they need and forks each of them.
+"""The slot starter: a process on each host that imports what a job's task slots need, and forks each of them.
 
-``python -m holdfast.runtime.slot_starter EXECUTOR_PID MODULES [SOCKET LOCK]...`` ends after its slots.
+Slots share the memory of what was imported before, and start without importing it. An executor has one starter, with
+`holdfast.runtime.slot_starter_main`, which ends after its slots.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
-import importlib
 import os
+import pickle
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.runtime.background import leave_running
 from holdfast.runtime.local_directory import LocalDirectory
-from holdfast.runtime.slot_main import ignore_interrupts, run_slot
+from holdfast.runtime.wire import WireClosed, connect, listen
 
-__all__ = ["start_slots"]
+__all__ = ["fork_slot", "start_slots"]
+
+_TIMEOUT = 60.0
+"""The time (seconds) for a starter's imports and a slot's start."""
 
 
 def start_slots(
@@ -35,70 +39,92 @@ def start_slots(
     """
     made = directory.make()
     with contextlib.ExitStack() as stack:
-        arguments: list[str] = []
-        locks = []
+        early = []
         for number in range(slots):
             path = os.path.join(made, f"slot-{number}.sock")
             lock = stack.enter_context(open(f"{path}.lock", "w"))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a task that looks for the slot waits until it listens
-            locks.append(lock.fileno())
-            arguments += [path, str(lock.fileno())]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.runtime.slot_starter", str(executor), ",".join(modules), *arguments],
+            early.append((path, lock.fileno()))
+        leave_running(_launch(_address(made, executor), executor, environment, modules, early, output=2))
+
+
+def fork_slot(directory: LocalDirectory, path: str, executor: int, modules: Sequence[str]) -> None:
+    """Have a slot forked; returns when it listens, or has ended.
+
+    Args:
+        directory: The directory of the job's slots.
+        path: The slot's socket.
+        executor: The id of the executor's process; the slot ends with it.
+        modules: What a starter that is started imports, besides the runtime.
+
+    Raises:
+        WireClosed: the starter does not start or does not answer.
+    """
+    address = _address(directory.make(), executor)
+    environment = dict(os.environ)
+    environment.pop("SPARK_BUFFER_SIZE", None)
+    request = pickle.dumps((path, environment, sys.path, os.getcwd()), 5)
+    launched: subprocess.Popen[bytes] | None = None
+    while not _forks(address, request):
+        if launched is not None:
+            code = launched.wait(_TIMEOUT)
+            raise WireClosed(f"the starter of task slots does not start (exit code {code}): {_said(address)}")
+        with open(f"{address}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two tasks may find the starter missing at the same time
+            connection = connect(address)
+            if connection is None:
+                launched = _launch(address, executor, environment, modules)
+            else:
+                connection.close()
+    if launched is not None:
+        leave_running(launched)
+
+
+def _address(made: str, executor: int) -> str:
+    """The socket of an executor's starter."""
+    return os.path.join(made, f"starter-{executor}.sock")
+
+
+def _said(address: str) -> str:
+    with open(f"{address}.log", errors="replace") as log:
+        return log.read()[-2000:]
+
+
+def _launch(
+    address: str,
+    executor: int,
+    environment: Mapping[str, str],
+    modules: Iterable[str] = (),
+    early: Sequence[tuple[str, int]] = (),
+    output: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a starter, with slots that it forks unasked, by socket and lock. It can be connected to at once."""
+    with listen(address) as listener, open(f"{address}.log", "ab") as log:
+        slots = [argument for path, lock in early for argument in (path, str(lock))]
+        name = "holdfast.runtime.slot_starter_main"
+        return subprocess.Popen(
+            [sys.executable, "-m", name, str(executor), address, str(listener.fileno()), ",".join(modules), *slots],
             stdin=subprocess.DEVNULL,
-            stdout=2,
-            stderr=stack.enter_context(open(os.path.join(made, "slot-0.sock.log"), "ab")),
+            stdout=output,  # where that of Spark's workers goes: the slots' functions print there
+            stderr=log,
             env={**environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             start_new_session=True,
-            pass_fds=locks,
+            pass_fds=[listener.fileno(), *(lock for _, lock in early)],
         )
-    leave_running(process)
 
 
-def main() -> None:
-    """Import, fork, and wait for the slots."""
-    ignore_interrupts()
-    executor, modules, *rest = sys.argv[1:]
-    slots = dict(zip(rest[::2], map(int, rest[1::2])))
-    import holdfast.runtime.task_host  # noqa: F401, what the first task of each slot would import
-
-    for module in filter(None, modules.split(",")):
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # collections in the slots do not look at modules, and so do not copy their pages
-    for path, lock in slots.items():
-        if os.fork() == 0:
-            for other in slots.values():
-                if other != lock:
-                    os.close(other)
-            _be_slot(path, int(executor), lock)
-    for lock in slots.values():
-        os.close(lock)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def _be_slot(path: str, executor: int, lock: int) -> None:
-    os.setsid()
-    log = os.open(f"{path}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(log, 2)
-    os.close(log)
-    sys.argv = ["-m", path, str(executor)]
-    _show_command([sys.executable, "-m", "holdfast.runtime.slot_main", path, str(executor)])
-    run_slot(path, executor, lock)
-
-
-def _show_command(command: Sequence[str]) -> None:
-    """Let `ps` show this command line for the process, if it is not longer than the real one."""
-    import ctypes
-
-    with open("/proc/self/stat", "rb") as stat:
-        start, end = map(int, stat.read().rsplit(b")", 1)[1].split()[45:47])  # arg_start and arg_end
-    line = b"\0".join(map(os.fsencode, command)) + b"\0"
-    if len(line) <= end - start:
-        ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
-
-
-if __name__ == "__main__":
-    main()
+def _forks(address: str, request: bytes) -> bool:
+    """Ask a starter for a slot and wait until it listens or has ended; False if there is no starter, or it ends."""
+    connection = connect(address)
+    if connection is None:
+        return False
+    with connection, connection.makefile("rb") as answer:
+        connection.settimeout(_TIMEOUT)
+        try:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            return bool(answer.read())
+        except TimeoutError as error:
+            raise WireClosed(f"no task slot was forked within {_TIMEOUT:g} s: {_said(address)}") from error
+        except OSError:
+            return False

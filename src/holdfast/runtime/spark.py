@@ -48,7 +48,7 @@ _VARIABLE = "spark.executorEnv."
 _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need, and should not know."""
 IMPORTED_EARLY = ("holdfast.datastream", "holdfast.datastream.connectors.kafka", "holdfast.table", "holdfast.cep")
-"""Modules that a program's modules import, so that its slots do, too: while Spark starts, once for all of them."""
+"""Modules that a program's modules import, so that its slots do, too: once for all slots of a host."""
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
@@ -59,11 +59,14 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
     own = {key.removeprefix(_VARIABLE): value for key, value in plan.config.items() if key.startswith(_VARIABLE)}
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
     try:
-        modules = [module for module in IMPORTED_EARLY if module in sys.modules]
         directory = slot_directory(plan.settings.temporary_directory, job_id)
-        start_slots(directory, max(_widths(plan)), executor, environment, modules)
+        start_slots(directory, max(_widths(plan)), executor, environment, _imported_early())
     except OSError as error:
         log.debug("the task slots will be started by their first tasks: %s", error)
+
+
+def _imported_early() -> list[str]:
+    return [module for module in IMPORTED_EARLY if module in sys.modules]
 
 
 def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], CheckpointId | None]) -> None:
@@ -201,9 +204,8 @@ class SparkExecutor:
             replicas = 0 if changelog is None else changelog.standby_replicas
             self._placement = Placement(context, self._widths, self._name, replicas)
             last = self._plan.levels - 1
-            tasks = [
-                LevelTask(level, level == last, self.root, self.job_id, self.started) for level in range(self._plan.levels)
-            ]
+            shared = self.root, self.job_id, self.started, _imported_early()
+            tasks = [LevelTask(level, level == last, *shared) for level in range(self._plan.levels)]
             self._stages = Stages(context, tasks, self._widths, self._placement, self._setup)
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:

@@ -39,7 +39,7 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
 """The garbage collector: Java's own choice, G1, takes a third more processor time for passing frames on."""
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
-_DAEMON = "holdfast.runtime.pyspark_daemon"
+PYTHON_DAEMON = "holdfast.runtime.pyspark_daemon"
 _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
     "spark.ui.enabled": ("false", (4, 0)),
     "spark.broadcast.compress": ("false", (4, 0)),
@@ -139,7 +139,7 @@ def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if workers_find(str(Path(__file__).parents[2])):
-            given = {"spark.python.daemon.module": _DAEMON, **given}
+            given = {"spark.python.daemon.module": PYTHON_DAEMON, **given}
     settings = local_settings() if is_local(master) else _common_settings()
     if is_local(master) and _chooses_collector(given):
         settings[_OPTIONS] = settings[_OPTIONS].removeprefix(_COLLECTOR)  # a JVM refuses two

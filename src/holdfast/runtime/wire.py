@@ -25,7 +25,8 @@ __all__ = [
     "WORKING",
     "Wire",
     "WireClosed",
-    "socket_address",
+    "connect",
+    "listen",
 ]
 
 RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE, STAND_BY, WORKING, PARK = range(12)
@@ -34,6 +35,8 @@ _HEAD = struct.Struct("<BII")
 _BUFFER = 1 << 20
 
 
+_WAITING = 1024
+"""The most connections that wait to be accepted."""
 _LONGEST_ADDRESS = 107
 """The kernel's limit for the address of a Unix socket, in bytes."""
 
@@ -42,8 +45,33 @@ class WireClosed(ConnectionError):
     """The other side has gone."""
 
 
+def connect(path: str) -> socket.socket | None:
+    """Connect to the Unix socket at a path; None if nobody listens there."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _socket_address(path) as address:
+            connection.connect(address)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def listen(path: str) -> socket.socket:
+    """Listen on a Unix socket at a path, in place of whoever did before."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    new = f"{path}.new"  # clients that find the socket at its path find it listening
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    with _socket_address(new) as address:
+        listener.bind(address)
+    listener.listen(_WAITING)
+    os.rename(new, path)
+    return listener
+
+
 @contextlib.contextmanager
-def socket_address(path: str) -> Iterator[str]:
+def _socket_address(path: str) -> Iterator[str]:
     """The address of a Unix socket at this path, which may be longer than the kernel allows.
 
     Raises:
