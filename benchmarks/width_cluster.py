@@ -31,8 +31,6 @@ WARM_UP = 5
 """Runs of a plain job that do not count, after those of Holdfast's."""
 PLAIN = ("plain", "plain_python")
 """The plain Spark jobs: with nothing in their tasks, and with a Python function in each."""
-MOST_SLOTS = 512
-"""The most subtasks for which the job itself runs: each has a task slot and a Python worker of Spark."""
 THREADS = {
     "dag-scheduler": "the scheduler's event loop",
     "dispatcher-Coar": "tasks out, states in",
@@ -96,8 +94,6 @@ class Spent:
 def on_cluster(subtasks: int, epochs: int, warm_up: int, extra: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Run the job, then the plain Spark jobs, on a cluster with a core in name for each subtask; yields figures after each.
 
-    With more subtasks than `MOST_SLOTS`, only the plain job without Python runs.
-
     Args:
         subtasks: The number of subtasks of each level.
         epochs: The number of epochs, and of runs of each plain job.
@@ -120,11 +116,10 @@ def on_cluster(subtasks: int, epochs: int, warm_up: int, extra: Sequence[str]) -
             for key, value in {**cluster.settings(WORKERS * cores), **own}.items():
                 configuration.set_string(key, value)
             figures: dict[str, Any] = {"ok": True}
-            if subtasks <= MOST_SLOTS:
-                figures["holdfast"] = _holdfast(configuration, subtasks, epochs, warm_up)
-                yield figures
+            figures["holdfast"] = _holdfast(configuration, subtasks, epochs, warm_up)
+            yield figures
             context = spark_context("width", configuration.to_dict())
-            for name in PLAIN[: 2 if subtasks <= MOST_SLOTS else 1]:
+            for name in PLAIN:
                 figures[name] = _plain(context, name, subtasks, epochs)
                 yield figures
     finally:

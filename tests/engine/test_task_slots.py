@@ -8,10 +8,12 @@ import os
 import pickle
 import re
 import signal
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import cloudpickle
 import pytest
 
 from holdfast.connectors.base import JobInfo
+from holdfast.errors import ConfigurationError
 from holdfast.runtime import slot, slot_server, spark, task_host
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
@@ -206,23 +209,114 @@ def a_parked_slot_closes_the_tasks_refuses_others_of_their_start_and_serves_the_
     client.park("t")  # there is no slot any more: nothing to do
 
 
+def parent(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(re.findall(r"^PPid:\s+(\d+)$", status, re.MULTILINE)[0])
+
+
+def started(client: SlotClient) -> int:
+    """The process of the client's slot, which is started if it is not there."""
+    wire = client._connect()
+    try:
+        return wire.peer()
+    finally:
+        wire.close()
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[list[SlotClient]]:
+    """Clients of three slots that do not run yet."""
+    ours = [SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), n, os.getpid(), ["holdfast.cep"]) for n in range(3)]
+    yield ours
+    for client in ours:
+        client.retire()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def the_slots_that_are_started_at_the_same_time_are_forks_of_one_process_which_ends_after_them(clients, tmp_path: Path):
+    with ThreadPoolExecutor(3) as pool:
+        processes = list(pool.map(started, clients))
+    (starter,) = set(map(parent, processes))
+    assert len(set(processes)) == 3
+    for n, process in enumerate(processes):
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        assert f"holdfast.runtime.slot_main\0{tmp_path}/slot-{n}.sock\0".encode() in command, "ps tells the slots apart"
+    assert len(os.listdir(f"/proc/{starter}/task")) == 1, "its imports start no threads, which a fork would lose"
+    os.kill(processes[1], signal.SIGKILL)
+    slot_server._await_end(processes[1])
+    assert parent(started(clients[1])) == starter
+    for client in clients:
+        client.retire()
+    slot_server._await_end(starter)
+    assert not list(tmp_path.glob("starter-*.sock"))
+    assert started(clients[0]) not in processes, "there is another starter when one is needed"
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def a_starter_that_was_killed_is_replaced_and_its_slots_serve_on(clients):
+    first = started(clients[0])
+    os.kill(parent(first), signal.SIGKILL)
+    slot_server._await_end(parent(first))
+    second = started(clients[1])
+    assert started(clients[0]) == first
+    assert parent(second) != parent(first)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def a_slot_works_in_the_directory_and_with_the_path_of_the_task_that_starts_it(clients, tmp_path: Path, monkeypatch):
+    started(clients[0])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "only_there.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("ONLY_THERE", "here")
+    assert os.readlink(f"/proc/{started(clients[1])}/cwd") == str(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationError, match="only_there, here"):
+        list(clients[1].run("s", lambda: cloudpickle.dumps(Told()), b"", iter(())))
+
+
+class Told:
+    """Fails where it is unpickled, with what it finds there."""
+
+    def __reduce__(self):
+        def tell():
+            import only_there
+
+            raise RuntimeError(f"{only_there.__name__}, {os.environ['ONLY_THERE']}")
+
+        return tell, ()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def a_request_that_is_cut_off_is_none(clients, tmp_path: Path):
+    first = started(clients[0])
+    for sent in (b"", pickle.dumps(("path", {}, [], "/"), 5)[:-7]):
+        connection = connect(str(tmp_path / f"starter-{os.getpid()}.sock"))
+        assert connection is not None
+        connection.sendall(sent)
+        connection.close()
+    assert parent(started(clients[1])) == parent(first)
+
+
+def a_starter_that_does_not_start_says_why(clients, tmp_path: Path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no memory left >&2\nexit 7\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(WireClosed, match=r"exit code 7\): no memory left"):
+        clients[0]._connect()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: Path):
     start_slots(LocalDirectory(str(tmp_path), str(tmp_path)), 2, os.getpid(), os.environ, spark.IMPORTED_EARLY)
     clients = [SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), number) for number in range(2)]
     processes = []
-    starters = set()
     for number, client in enumerate(clients):
-        wire = client._connect()  # what a task does that comes before the slot listens
-        processes.append(wire.peer())
-        wire.close()
+        processes.append(started(client))  # as by a task that comes before the slot listens
         command = Path(f"/proc/{processes[-1]}/cmdline").read_bytes()
-        shown = f"holdfast.runtime.slot_main\0{tmp_path}/slot-{number}.sock\0".encode()
-        assert shown in command, "ps tells the slots apart"
-        status = Path(f"/proc/{processes[-1]}/status").read_text()
-        starters.add(re.findall(r"^PPid:\s+(\d+)$", status, re.MULTILINE)[0])
+        assert f"holdfast.runtime.slot_main\0{tmp_path}/slot-{number}.sock\0".encode() in command
     assert len(set(processes)) == 2
-    assert len(starters) == 1, "both are forks of one process"
-    assert len(os.listdir(f"/proc/{starters.pop()}/task")) == 1, "its imports start no threads, which a fork would lose"
+    assert len(set(map(parent, processes))) == 1, "both are forks of one process"
     for client in clients:
         client.retire()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import subprocess
 import sys
 
 import pytest
+
+from holdfast.errors import ConfigurationError
+from holdfast.runtime import level_task
+from holdfast.runtime.frame_header import HEADER_SIZE
+from holdfast.runtime.level_task import LevelTask
 
 WORKER = """
 import gc, socket, sys
@@ -32,3 +38,14 @@ print(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
 def a_worker_sends_and_acknowledges_at_once_and_its_modules_are_out_of_the_collectors_reach() -> None:
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True", "False", "False", "True", "True", "1"], done.stderr
+
+
+def a_worker_with_another_version_of_holdfast_says_so_before_it_calls_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(level_task, "quicken", lambda: None)  # of this process
+    task = LevelTask(0, True, "", "job", "start", version="0.0.9", calls=[pickle.dumps((None, 3, 0))])
+    (frame,) = task(0, iter(()), None)
+    report = pickle.loads(frame[HEADER_SIZE:])
+    assert report.task == (3, 0)
+    assert isinstance(report.error, ConfigurationError)
+    assert "spark.python.daemon.module" in str(report.error)
+    assert "the driver has 0.0.9: install that" in str(report.error)

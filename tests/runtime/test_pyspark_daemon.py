@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,31 @@ print(len(set(sys.modules) - before))
 def the_daemon_has_what_a_worker_imports_and_one_thread() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["1", "False", "False", "False", "0"], done.stderr
+
+
+FROM_AN_ARCHIVE = """
+import importlib, sys, zipimport
+from holdfast.runtime.pyspark_daemon import forget_archives
+read = zipimport._read_directory
+times = []
+zipimport._read_directory = lambda archive: times.append(archive) or read(archive)
+sys.path.insert(0, sys.argv[1])
+import first
+before = len(times)
+forget_archives()
+importlib.invalidate_caches()  # what a worker does
+import second
+print(before, len(times) - before)
+"""
+
+
+def a_worker_does_not_read_the_directories_of_archives_again(tmp_path: Path) -> None:
+    archive = str(tmp_path / "modules.zip")
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("first", "second"):
+            file.writestr(f"{name}.py", "")
+    done = subprocess.run([sys.executable, "-c", FROM_AN_ARCHIVE, archive], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["1", "0"], done.stderr
 
 
 def a_local_spark_runs_the_daemon_if_its_workers_find_holdfast(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def a_socket_may_have_a_path_of_any_length(tmp_path: Path, length: int) -> None:
     assert connect(path) is None
 
 
-def who_listens_takes_the_place_of_one_that_was_killed_at_any_moment(tmp_path: Path) -> None:
+def a_listener_takes_the_place_of_one_that_was_killed_at_any_moment(tmp_path: Path) -> None:
     path = str(tmp_path / "slot-0.sock")
     for left in (path, f"{path}.new"):
         with socket.socket(socket.AF_UNIX) as killed:
@@ -44,5 +44,5 @@ def who_listens_takes_the_place_of_one_that_was_killed_at_any_moment(tmp_path: P
         caller.close()
 
 
-def nobody_listens_in_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def a_directory_that_is_not_there_has_no_listener(tmp_path: Path) -> None:
     assert connect(str(tmp_path / ("d" * 200) / "slot-0.sock")) is None

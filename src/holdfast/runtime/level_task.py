@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.frame_header import REPORT, pack_frame, unpack_header
-from holdfast.runtime.local_directory import slot_directory
+from holdfast.runtime.local_directory import host_name, slot_directory
 from holdfast.runtime.slot import SlotClient
 
 __all__ = ["LevelTask", "packed_calls", "quicken", "shuffle_key"]
@@ -44,6 +45,8 @@ class LevelTask:
     job_id: str
     started: str
     """The start of the job; see `JobSetup`."""
+    version: str = holdfast.__version__
+    """The driver's version of Holdfast."""
     modules: Sequence[str] = ()
     """What the program's modules import; the slots of a host share the memory of these."""
     calls: Sequence[bytes] | None = None
@@ -78,6 +81,7 @@ class LevelTask:
 
         call = self._call(partition)
         try:
+            self._check_version()
             for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
                 yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
         except ConfigurationError as error:
@@ -88,6 +92,13 @@ class LevelTask:
             yield from self._sent(0, _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5)))
         for target, frame in passing:
             yield from self._sent(target, frame)
+
+    def _check_version(self) -> None:
+        if self.version != holdfast.__version__:
+            raise ConfigurationError(
+                f"spark.python.daemon.module lets Spark's workers on host {host_name()} use the Holdfast that is installed "
+                f"there, {holdfast.__version__}, and the driver has {self.version}: install that, or remove this setting"
+            )
 
     def _call(self, partition: int) -> bytes:
         if self.calls is not None:

@@ -18,12 +18,18 @@ from pyspark.daemon import manager
 
 import holdfast.runtime.level_task  # noqa: F401
 
-__all__: list[str] = []
+__all__ = ["forget_archives"]
 
-if __name__ == "__main__":
+
+def forget_archives() -> None:
+    """Let Python not read the directories of archives again before it imports from them."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]
+
+
+if __name__ == "__main__":
+    forget_archives()
     gc.collect()
     gc.freeze()  # a collection in a worker would write to the shared pages
     manager()

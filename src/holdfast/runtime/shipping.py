@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # task slots use this module without Spark
     from pyspark import SparkContext
 
 __all__ = [
+    "PYTHON_FILES",
     "REMEDY",
     "SparkJobFailed",
     "configuration_error",
@@ -57,6 +58,7 @@ _OF_A_FUTURE = ": java.util.concurrent.ExecutionException"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """Matches the line of a Python traceback that names the exception."""
 PYTHON_FILES = "python.files"
+"""Modules of the program, separated by commas."""
 _ARCHIVES = (".zip", ".whl", ".egg")
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 

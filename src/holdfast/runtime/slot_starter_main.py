@@ -109,10 +109,9 @@ def main() -> None:
     """Import, fork, and wait for the slots."""
     ignore_interrupts()
     executor, address, listener, modules, *early = sys.argv[1:]
-    import holdfast.runtime.task_host  # noqa: F401, what the first task of each slot would import
-
-    for module in filter(None, modules.split(",")):
-        importlib.import_module(module)
+    with contextlib.suppress(ImportError):  # the first task of each slot meets it again, and reports it
+        for module in ("holdfast.runtime.task_host", *filter(None, modules.split(","))):
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()  # collections in the slots do not look at modules, and so do not copy their pages
     starter = _Starter(address, socket.socket(fileno=int(listener)), int(executor))

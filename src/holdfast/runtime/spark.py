@@ -21,7 +21,7 @@ from pyspark import SparkContext
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common import pickling
 from holdfast.errors import SparkGone
-from holdfast.runtime.dependencies import Dependencies
+from holdfast.runtime.dependencies import REQUIREMENTS, Dependencies
 from holdfast.runtime.early_restore import RestoreRequest
 from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
 from holdfast.runtime.keyed_states import KeyedSubtask
@@ -29,7 +29,7 @@ from holdfast.runtime.level_task import LevelTask
 from holdfast.runtime.local_directory import LocalDirectory, slot_directory, state_directory
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
+from holdfast.runtime.shipping import PYTHON_FILES, is_local, pack_files, portable, ship_package, spark_failure
 from holdfast.runtime.slot import SlotClient
 from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.spark_context import advise, jvm_process
@@ -49,6 +49,8 @@ _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need, and should not know."""
 IMPORTED_EARLY = ("holdfast.datastream", "holdfast.datastream.connectors.kafka", "holdfast.table", "holdfast.cep")
 """Modules that a program's modules import, so that its slots do, too: once for all slots of a host."""
+_WITH_LIBRARIES = ("holdfast.datastream.connectors.kafka",)
+"""Those of them that import libraries."""
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
@@ -60,13 +62,18 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
     try:
         directory = slot_directory(plan.settings.temporary_directory, job_id)
-        start_slots(directory, max(_widths(plan)), executor, environment, _imported_early())
+        start_slots(directory, max(_widths(plan)), executor, environment, _imported_early(plan))
     except OSError as error:
         log.debug("the task slots will be started by their first tasks: %s", error)
 
 
-def _imported_early() -> list[str]:
-    return [module for module in IMPORTED_EARLY if module in sys.modules]
+def _imported_early(plan: JobPlan) -> list[str]:
+    own = any(plan.config.get(key) for key in (REQUIREMENTS, PYTHON_FILES))
+    return [
+        module
+        for module in IMPORTED_EARLY
+        if module in sys.modules and not (own and module in _WITH_LIBRARIES)  # the program may bring another version along
+    ]
 
 
 def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], CheckpointId | None]) -> None:
@@ -204,8 +211,9 @@ class SparkExecutor:
             replicas = 0 if changelog is None else changelog.standby_replicas
             self._placement = Placement(context, self._widths, self._name, replicas)
             last = self._plan.levels - 1
-            shared = self.root, self.job_id, self.started, _imported_early()
-            tasks = [LevelTask(level, level == last, *shared) for level in range(self._plan.levels)]
+            shared = self.root, self.job_id, self.started
+            modules = _imported_early(self._plan)
+            tasks = [LevelTask(level, level == last, *shared, modules=modules) for level in range(self._plan.levels)]
             self._stages = Stages(context, tasks, self._widths, self._placement, self._setup)
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
