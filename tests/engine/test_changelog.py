@@ -20,6 +20,7 @@ import holdfast.state.delta_files
 import holdfast.state.keyed_backend
 import holdfast.state.keyed_changelog
 import holdfast.state.rocksdb
+import holdfast.testing.executor
 from effort import examples
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
@@ -33,6 +34,7 @@ from holdfast.state.changelog import matches, name_of
 from holdfast.state.compaction import Base
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.rocksdb import RocksDBLocalStore
+from inline_uploads import Inline
 
 from .changelog_model import Broker
 from .inprocess import CRASH_POINTS, LEDGERS, Lab
@@ -139,6 +141,9 @@ def a_store_made_of_the_log_has_no_file_of_the_base(monkeypatch: pytest.MonkeyPa
         return state
 
     monkeypatch.setattr(RocksDBLocalStore, "open", checked)
+    monkeypatch.setattr(
+        holdfast.testing.executor, "ThreadPoolExecutor", lambda _: Inline()
+    )  # else a base may come after the crash
     data, broker = records(7, 300, keys=20), Broker(7)
     with lab(sessions(data, cut=40), budget=15, config=changelogs(broker, "2kb")) as job:
         for _ in range(2):

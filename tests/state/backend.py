@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from holdfast.state.large_values import LargeValue
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.space import StateSpace
 from holdfast.testing.memory_store import MemoryStore
+from inline_uploads import Inline
 
 SMALL = {
     "state.backend.rocksdb.writebuffer.size": "64kb",
@@ -34,18 +34,6 @@ SMALL = {
 def slot_content(slot: Any, key: Any) -> Any:
     """The content of a slot of a key's row, wherever its value is."""
     return slot.of(key) if type(slot) is LargeValue else slot
-
-
-class Inline:
-    """Uploads at once; an executor as far as `KeyedStateBackend` needs one."""
-
-    def submit(self, function: Any, *args: Any) -> Future[Any]:
-        result: Future[Any] = Future()
-        try:
-            result.set_result(function(*args))
-        except Exception as error:
-            result.set_exception(error)
-        return result
 
 
 class Backend:
