@@ -23,7 +23,7 @@ import pytest
 
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import slot, slot_server, spark, task_host
+from holdfast.runtime import slot, slot_server, slot_starter, spark, task_host
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.slot import SlotClient
@@ -260,6 +260,24 @@ def a_starter_that_was_killed_is_replaced_and_its_slots_serve_on(clients):
     second = started(clients[1])
     assert started(clients[0]) == first
     assert parent(second) != parent(first)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def a_starter_that_hangs_is_replaced_and_forks_nothing_later(clients, tmp_path: Path, monkeypatch):
+    first = started(clients[0])
+    hanging = parent(first)
+    os.kill(hanging, signal.SIGSTOP)
+    monkeypatch.setattr(slot_starter, "_TIMEOUT", 0.2)
+    with pytest.raises(WireClosed, match="the starter of task slots does not start"):
+        clients[1]._connect()  # the first attempt waits for the one that hangs, the second not long enough for another one
+    monkeypatch.undo()
+    second = started(clients[1])
+    assert parent(second) != hanging
+    clients[0].retire()
+    os.kill(hanging, signal.SIGCONT)
+    slot_server._await_end(hanging)
+    assert started(clients[1]) == second
+    assert parent(started(clients[2])) == parent(second)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

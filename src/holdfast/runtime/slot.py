@@ -235,8 +235,8 @@ class SlotClient:
         fork_slot(self._directory, self._path, self._executor or _executor(), self._modules)
         connection = connect(self._path)
         if connection is None:
-            with open(f"{self._path}.log", errors="replace") as log:
-                raise WireClosed(f"the task slot {self._path} does not start: {log.read()[-2000:]}")
+            with open(f"{self._path}.log", errors="replace") as said:
+                raise WireClosed(f"the task slot {self._path} does not start: {said.read()[-2000:]}")
         return connection
 
 

@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import pickle
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.runtime.background import leave_running
 from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.wire import WireClosed, connect, listen
 
-__all__ = ["fork_slot", "start_slots"]
+__all__ = ["FORKS", "Surroundings", "fork_slot", "start_slots"]
 
+log = logging.getLogger("holdfast.slot")
+
+FORKS = b"+"
+"""The answer of a starter that forks the slot."""
 _TIMEOUT = 60.0
 """The time (seconds) for a starter's imports and a slot's start."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a slot takes over from the task that asks for it."""
+
+    environment: Mapping[str, str]
+    python_path: Sequence[str]
+    directory: str
 
 
 def start_slots(
@@ -63,11 +78,12 @@ def fork_slot(directory: LocalDirectory, path: str, executor: int, modules: Sequ
     address = _address(directory.make(), executor)
     environment = dict(os.environ)
     environment.pop("SPARK_BUFFER_SIZE", None)
-    request = pickle.dumps((path, environment, sys.path, os.getcwd()), 5)
+    request = pickle.dumps((path, Surroundings(environment, sys.path, os.getcwd())), 5)
     launched: subprocess.Popen[bytes] | None = None
     while not _forks(address, request):
         if launched is not None:
-            code = launched.wait(_TIMEOUT)
+            launched.kill()  # if it hangs
+            code = launched.wait()
             raise WireClosed(f"the starter of task slots does not start (exit code {code}): {_said(address)}")
         with open(f"{address}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two tasks may find the starter missing at the same time
@@ -114,7 +130,7 @@ def _launch(
 
 
 def _forks(address: str, request: bytes) -> bool:
-    """Ask a starter for a slot and wait until it listens or has ended; False if there is no starter, or it ends."""
+    """Ask a starter for a slot and wait until it listens or has ended; False if there is no starter, or it ends or hangs."""
     connection = connect(address)
     if connection is None:
         return False
@@ -123,8 +139,11 @@ def _forks(address: str, request: bytes) -> bool:
         try:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
-            return bool(answer.read())
-        except TimeoutError as error:
-            raise WireClosed(f"no task slot was forked within {_TIMEOUT:g} s: {_said(address)}") from error
+            return answer.read() == FORKS
+        except TimeoutError:
+            log.warning("the starter of task slots at %s does not answer: it is replaced", address)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(address)
+            return False
         except OSError:
             return False

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from holdfast.runtime.slot_main import ignore_interrupts, run_slot
+from holdfast.runtime.slot_starter import FORKS, Surroundings
 
 _ASKED_WITHIN = 60.0
 """The time (seconds) in which a starter gets its first request, and a request arrives."""
@@ -28,6 +29,7 @@ class _Starter:
         self._address = address
         self._listener = listener
         self._executor = executor
+        self._inode = os.stat(address).st_ino
 
     def fork_early(self, slots: Mapping[str, int]) -> None:
         """Fork slots that nobody has asked for, by socket; each closes its lock when it listens."""
@@ -54,32 +56,32 @@ class _Starter:
                     self._answer(connection)
                 self._listener.settimeout(_END_EVERY)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._address)
+            if os.stat(self._address).st_ino == self._inode:  # else another one has taken its place
+                os.unlink(self._address)
         self._listener.close()  # who has connected meanwhile starts another one
 
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(_ASKED_WITHIN)
         try:
             with connection.makefile("rb") as asked:
-                path, environment, python_path, directory = pickle.loads(asked.read())
+                path, surroundings = pickle.loads(asked.read())
+            connection.sendall(FORKS)
         except (EOFError, OSError, pickle.UnpicklingError):
-            return  # it only looked whether somebody listens, or has been killed
-        process = os.fork()
-        if process == 0:
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.path[:] = python_path
-            os.chdir(directory)
-            self._be_slot(path, connection.detach())
-        with contextlib.suppress(OSError):
-            connection.sendall(str(process).encode())
+            return  # it only looked whether somebody listens, has been killed, or waits no more
+        if os.fork() == 0:
+            self._be_slot(path, connection.detach(), surroundings)
 
-    def _be_slot(self, path: str, lock: int) -> NoReturn:
+    def _be_slot(self, path: str, lock: int, surroundings: Surroundings | None = None) -> NoReturn:
         self._listener.close()
         os.setsid()
         log = os.open(f"{path}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(log, 2)
         os.close(log)
+        if surroundings is not None:
+            os.environ.clear()
+            os.environ.update(surroundings.environment)
+            sys.path[:] = surroundings.python_path
+            os.chdir(surroundings.directory)
         sys.argv = ["-m", path, str(self._executor)]
         _show_command([sys.executable, "-m", "holdfast.runtime.slot_main", path, str(self._executor)])
         run_slot(path, self._executor, lock)

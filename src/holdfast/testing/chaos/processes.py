@@ -107,6 +107,8 @@ class DriverProcess:
                     yield int(entry), "driver"
                 elif b"holdfast.runtime.slot_main" in command:
                     yield int(entry), "slot"
+                elif b"holdfast.runtime.slot_starter_main" in command:
+                    yield int(entry), "starter"
                 elif _is_jvm(command):
                     yield int(entry), "jvm"
                 elif (

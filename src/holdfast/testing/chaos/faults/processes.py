@@ -11,10 +11,12 @@ __all__ = [
     "kill_python",
     "kill_slot",
     "kill_slots",
+    "kill_starter",
     "kill_worker",
     "one_of",
     "pause_slot",
     "pause_slot_kill_driver",
+    "pause_starter",
 ]
 
 _END_S = 240.0
@@ -64,9 +66,26 @@ def kill_slots(stage: Stage) -> str:
     return _kill(stage, "slots", stage.driver.members("slot"))
 
 
+def kill_starter(stage: Stage) -> str:
+    """Kill the process that forks the task slots, and one of these, which another one then forks."""
+    return _kill(stage, "slot starter and slot", stage.driver.members("starter") + one_of(stage, "slot"))
+
+
+def pause_starter(stage: Stage) -> str:
+    """Pause the process that forks the task slots, and kill one of these."""
+    driver = stage.driver
+    pids = driver.members("starter")
+    driver.pause(*pids)
+    killed = one_of(stage, "slot")
+    driver.kill(*killed)
+    stage.pause(2.0, 8.0)
+    driver.resume()
+    return f"slot starter {pids} paused, slot {killed} killed"
+
+
 def kill_python(stage: Stage) -> str:
-    """Kill all task slots, Python workers and their daemon at the same time."""
-    pids = [pid for kind in ("slot", "worker", "daemon") for pid in stage.driver.members(kind)]
+    """Kill all task slots, Python workers and the processes that fork them at the same time."""
+    pids = [pid for kind in ("slot", "starter", "worker", "daemon") for pid in stage.driver.members(kind)]
     return _kill(stage, "processes", pids)
 
 

@@ -31,6 +31,8 @@ class Processes(NumberedScenario):
         "Python daemon killed": processes.kill_daemon,
         "task slot killed": processes.kill_slot,
         "all task slots killed": processes.kill_slots,
+        "slot starter and a slot killed": processes.kill_starter,
+        "slot starter paused, a slot killed": processes.pause_starter,
         "task slot paused": processes.pause_slot,
         "task slot paused, driver killed": processes.pause_slot_kill_driver,
         "local stores deleted": disks.delete_stores,
@@ -44,6 +46,7 @@ class Processes(NumberedScenario):
     kills = (
         processes.kill_slot,
         processes.kill_slots,
+        processes.kill_starter,
         processes.kill_worker,
         processes.kill_daemon,
         processes.kill_python,
