@@ -325,6 +325,17 @@ def a_starter_that_does_not_start_says_why(clients, tmp_path: Path, monkeypatch)
         clients[0]._connect()
 
 
+@pytest.mark.parametrize("key", ["python.requirements", "python.files"])
+def the_libraries_that_a_program_may_bring_along_are_not_imported_before_it(tmp_path: Path, key: str):
+    import holdfast.datastream.connectors.kafka
+
+    plan = Lab(sessions(records(5, 10)), tmp_path).plan()
+    kafka = holdfast.datastream.connectors.kafka.__name__
+    assert {kafka, "holdfast.datastream"} <= set(spark._imported_early(plan))
+    bringing = replace(plan, config={**plan.config, key: "brought.whl"})
+    assert set(spark._imported_early(plan)) - set(spark._imported_early(bringing)) == {kafka}
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: Path):
     start_slots(LocalDirectory(str(tmp_path), str(tmp_path)), 2, os.getpid(), os.environ, spark.IMPORTED_EARLY)
