@@ -141,9 +141,8 @@ def a_store_made_of_the_log_has_no_file_of_the_base(monkeypatch: pytest.MonkeyPa
         return state
 
     monkeypatch.setattr(RocksDBLocalStore, "open", checked)
-    monkeypatch.setattr(
-        holdfast.testing.executor, "ThreadPoolExecutor", lambda _: Inline()
-    )  # else a base may come after the crash
+    # Otherwise a base may come after the crash.
+    monkeypatch.setattr(holdfast.testing.executor, "ThreadPoolExecutor", lambda _: Inline())
     data, broker = records(7, 300, keys=20), Broker(7)
     with lab(sessions(data, cut=40), budget=15, config=changelogs(broker, "2kb")) as job:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""The entry point of a task slot's process: ``python -m holdfast.runtime.slot_main SOCKET EXECUTOR_PID``."""
+"""What a task slot's process does, once `holdfast.runtime.slot_starter_main` has forked it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_slot(path: str, executor: int, lock: int | None = None) -> NoReturn:
+def run_slot(path: str, executor: int, lock: int) -> NoReturn:
     """Be the slot until it is no longer needed, then end the process. For ``lock`` see `SlotServer`."""
     # The slot's own log is its standard error, a file; the program's output goes to Spark's.
     own = logging.StreamHandler(sys.stderr)
@@ -40,8 +40,3 @@ def run_slot(path: str, executor: int, lock: int | None = None) -> NoReturn:
         logging.getLogger("holdfast.slot").exception("the slot failed")
         os._exit(1)
     os._exit(0)  # threads of client libraries must not keep the process alive
-
-
-if __name__ == "__main__":
-    ignore_interrupts()
-    run_slot(sys.argv[1], int(sys.argv[2]))

@@ -110,7 +110,7 @@ def _launch(
     address: str,
     executor: int,
     environment: Mapping[str, str],
-    modules: Iterable[str] = (),
+    modules: Iterable[str],
     early: Sequence[tuple[str, int]] = (),
     output: int | None = None,
 ) -> subprocess.Popen[bytes]:
