@@ -422,9 +422,12 @@ def test_sparks_ui_shows_jobs_by_job_epoch_and_operators() -> None:
     assert names[-1] == "shown: end of the job"
 
 
-@pytest.mark.parametrize("limit", ["_LARGEST_PROPERTY", "_LARGEST_TASK"])
+@pytest.mark.parametrize("limit", ["_LARGEST_PROPERTY", "_LARGEST_TASK", "_FEW_CHANNELS"])
 def an_epoch_of_many_subtasks_gives_each_its_part(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """What many subtasks are told is too much for a property of the Spark job, and may be too much for a task."""
+    """What many subtasks are told is too much for a property of the Spark job, and may be too much for a task.
+
+    What they send one another goes through Kryo.
+    """
     monkeypatch.setattr(stages, "_LARGEST_PROPERTY", 0)
     monkeypatch.setattr(stages, limit, 0)
     env = environment(**{"holdfast.epoch.max-records": "10"}).set_parallelism(2)

@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,16 +125,19 @@ def quicken() -> None:
     Over TCP the JVM's Nagle algorithm delays a small write until the previous one is acknowledged, which the kernel delays
     by 40 ms by default. The kernel resets that option, so every task sets it again.
     """
-    _freeze()
+    _freeze(len(sys.modules))
     for connection in _connections():
         _acknowledge_at_once(connection)
 
 
 @functools.cache
-def _freeze() -> None:
+def _freeze(modules: int) -> None:
     """Exempt all loaded objects from garbage collection, which PySpark runs after every task.
 
     Without a collection before: it would write to the memory that the worker shares with PySpark's daemon.
+
+    Args:
+        modules: The number of modules that are loaded; it is done again when there are more.
     """
     gc.freeze()
 

@@ -26,6 +26,11 @@ _LARGEST_PROPERTY = 1 << 14
 """The limit for an epoch's packed calls, in characters; every task gets the calls of all."""
 _LARGEST_TASK = 1 << 20
 """A pickled task with more bytes than this is broadcast, as in PySpark itself."""
+_FEW_CHANNELS = 16
+"""With at most so many partitions on both sides, frames go through the shuffle in Java's own serialisation.
+
+Spark would choose Kryo, which takes 2 ms to set up in every task. Java's takes longer for each channel.
+"""
 
 
 class _Pickled:
@@ -78,6 +83,7 @@ class Stages:
         self._function, self._rdd, self._pairs = jvm.SimplePythonFunction, jvm.PythonRDD, jvm.PairwiseRDD
         self._value_of_pair = jvm.PythonRDD.valueOfPair
         self._partitioners = {width: jvm.PythonPartitioner(width, id(int)) for width in set(widths)}
+        self._java = jvm.org.apache.spark.serializer.JavaSerializer(context._jsc.sc().conf())
         self._as_scala, self._serve = jvm.scala.jdk.javaapi.CollectionConverters.asScala, jvm.PythonRDD.serveIterator
         client: Any = context._gateway._gateway_client
         self._to_list = functools.partial(ListConverter().convert, gateway_client=client)
@@ -131,8 +137,11 @@ class Stages:
             stage = self._rdd(source, self._python_function(task, kept), False, False)
             if task.last:
                 return stage.asJavaRDD()
-            following = self._partitioners[self._widths[task.level + 1]]
-            frames = self._value_of_pair(self._pairs(stage).asJavaPairRDD().partitionBy(following))
+            following = self._widths[task.level + 1]
+            shuffled = self._pairs(stage).asJavaPairRDD().partitionBy(self._partitioners[following])
+            if max(width, following) <= _FEW_CHANNELS:
+                shuffled.rdd().setSerializer(self._java)
+            frames = self._value_of_pair(shuffled)
         raise AssertionError("no level is the last")
 
     def _python_function(self, task: LevelTask, kept: list[Broadcast[bytes]]) -> Any:
