@@ -1,9 +1,9 @@
 """Restart after kill -9 with a large state: the time to the first new results, with and without the local store.
 
-Every key has a count and an incompressible kilobyte. When all keys are stored, driver, JVM and slots are killed, and the
-job is restarted; then once more after the local stores were deleted, as on another machine. The first epoch of a restart
-has no input: it opens the operators with their state. The first results are those of the second one. Each event checks its
-key's count, so a restart that lost or duplicated an event would fail the job.
+Every key has a count and an incompressible kilobyte; with ``--value-bytes 0``, a count alone. When all keys are stored,
+driver, JVM and slots are killed, and the job is restarted; then once more after the local stores were deleted, as on another
+machine. The first epoch of a restart has no input: it opens the operators with their state. The first results are those of
+the second one. Each event checks its key's count, so a restart that lost or duplicated an event would fail the job.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ SPLITS = 8
 
 
 class Remember(KeyedProcessFunction):
-    """Counts a key's events, and stores a kilobyte for it."""
+    """Counts a key's events, and stores a value for it."""
 
-    def __init__(self, keys: int) -> None:
+    def __init__(self, keys: int, value_bytes: int = VALUE_BYTES) -> None:
         self.keys = keys
+        self.value_bytes = value_bytes
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -49,13 +50,13 @@ class Remember(KeyedProcessFunction):
         before = value % (self.keys * PASSES // SPLITS) // (self.keys // SPLITS)
         if count != before:
             raise ValueError(f"event {value} finds a count of {count} instead of {before}")
-        if count == 0:
-            self.value.update(hashlib.shake_128(str(value).encode()).digest(VALUE_BYTES))
+        if count == 0 and self.value_bytes:
+            self.value.update(hashlib.shake_128(str(value).encode()).digest(self.value_bytes))
         self.count.update(count + 1)
         yield count
 
 
-def job(work: Path, keys: int, backend: str, extra: list[str]) -> None:
+def job(work: Path, keys: int, value_bytes: int, backend: str, extra: list[str]) -> None:
     """The job's process: prints a line of JSON after every epoch."""
     events = 0
 
@@ -66,23 +67,27 @@ def job(work: Path, keys: int, backend: str, extra: list[str]) -> None:
         told = {"at": time.time(), "events": events, "state_bytes": state, "found": stats.states_found}
         print(json.dumps(told), flush=True)
 
-    client, _ = jobs.start(program(work, keys, backend, extra), "restart", tell)
+    client, _ = jobs.start(program(work, keys, backend, extra, value_bytes), "restart", tell)
     client.get_job_execution_result().result()
 
 
-def program(work: Path, keys: int, backend: str, extra: list[str]) -> StreamExecutionEnvironment:
+def program(
+    work: Path, keys: int, backend: str, extra: list[str], value_bytes: int = VALUE_BYTES
+) -> StreamExecutionEnvironment:
     """The program, at parallelism 2."""
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
     env.set_parallelism(2)
     numbers = env.from_source(NumberSequenceSource(0, PASSES * keys - 1), WatermarkStrategy.no_watermarks(), "numbers")
     stretch, own = keys * PASSES // SPLITS, keys // SPLITS
-    numbers.key_by(lambda n: n // stretch * own + n % stretch % own).process(Remember(keys)).sink_to(jobs.Discard())
+    by_key = numbers.key_by(lambda n: n // stretch * own + n % stretch % own)
+    by_key.process(Remember(keys, value_bytes)).sink_to(jobs.Discard())
     return env
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
-    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of 1 KiB each; a multiple of 8")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys; a multiple of 8")
+    parser.add_argument("--value-bytes", type=int, default=VALUE_BYTES, help="bytes of each key's value, beside its count")
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--rounds", type=int, default=3, help="restarts with the local store, and as many without it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
@@ -130,6 +135,7 @@ class _Job:
             "benchmarks.restart",
             str(work),
             str(options.keys),
+            str(options.value_bytes),
             options.backend,
             *options.set,
         ]
@@ -165,4 +171,4 @@ class _Job:
 
 
 if __name__ == "__main__":
-    job(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    job(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:])
