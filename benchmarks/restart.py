@@ -56,7 +56,7 @@ class Remember(KeyedProcessFunction):
         yield count
 
 
-def job(work: Path, keys: int, value_bytes: int, backend: str, extra: list[str]) -> None:
+def job(work: Path, keys: int, backend: str, value_bytes: int, extra: list[str]) -> None:
     """The job's process: prints a line of JSON after every epoch."""
     events = 0
 
@@ -101,7 +101,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.keys % SPLITS:
         raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
     work = jobs.scratch()
-    figures: dict[str, Any] = {"label": f"holdfast-{options.backend}", "workload": "restart", "data": f"{options.keys} keys"}
+    figures: dict[str, Any] = {
+        "label": f"holdfast-{options.backend}",
+        "workload": "restart",
+        "data": f"{options.keys} keys",
+        "value_bytes": options.value_bytes,
+    }
     try:
         with _Job(work, options) as filling:
             told = filling.until(options.keys + options.keys // 10)
@@ -135,8 +140,8 @@ class _Job:
             "benchmarks.restart",
             str(work),
             str(options.keys),
-            str(options.value_bytes),
             options.backend,
+            str(options.value_bytes),
             *options.set,
         ]
 
@@ -171,4 +176,4 @@ class _Job:
 
 
 if __name__ == "__main__":
-    job(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:])
+    job(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5:])

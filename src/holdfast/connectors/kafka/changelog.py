@@ -150,8 +150,12 @@ class _Rows(msgspec.Struct, frozen=True):
     topic: str
 
     def to_batch(self, values: Sequence[Any], timestamps: Sequence[int] | None, context: KafkaSinkContext) -> OutgoingBatch:
-        """Not called."""
-        raise NotImplementedError
+        """Refuse records that are not in Kafka's form.
+
+        Raises:
+            NotImplementedError: always; a changelog makes its batches itself.
+        """
+        raise NotImplementedError("a changelog's rows are in Kafka's form already; it makes its batches itself")
 
 
 class ChangelogCommitter(KafkaCommitter):

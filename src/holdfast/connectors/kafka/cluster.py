@@ -37,6 +37,7 @@ _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
 }
 _COORDINATOR_PAUSE_S = 0.1
+"""Between two requests to a coordinator that moves: the brokers tell nobody when it has moved."""
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
