@@ -33,9 +33,10 @@ SCORES = MapStateDescriptor("scores", Types.INT(), Types.STRING())
 class Epochs:
     """The sizes of a state's files, epoch after epoch, if every base and merge is stored at once."""
 
-    def __init__(self, base: int, kept: float) -> None:
+    def __init__(self, base: int, kept: float, linked: bool = False) -> None:
         """``base``: the size of every base; ``kept``: the part of the bytes of deltas that a merge keeps."""
         self._base = base
+        self._linked = linked
         self._kept = kept
         self.handle = KeyedHandle(0, 127, base=[_file(base)])
         self.changed = self.written = 0
@@ -46,11 +47,11 @@ class Epochs:
         self.changed += size
         self.written += size
         self.handle = KeyedHandle(0, 127, base=self.handle.base, deltas=[*self.handle.deltas, _file(size)])
-        while (what := due([self.handle])) is not None:
+        while (what := due([self.handle], self._linked)) is not None:
             deltas = self.handle.deltas
             if isinstance(what, Base):
                 self.bases += 1
-                self.written += self._base
+                self.written += 0 if self._linked else self._base
                 self.handle = KeyedHandle(0, 127, base=self.handle.base)
             else:
                 assert 0 <= what.first < what.end < len(deltas), "the newest delta is not merged"
@@ -74,6 +75,18 @@ def the_changes_of_a_part_of_the_state_are_written_one_and_a_half_times_at_most(
         assert read <= max((2.5 + share + 1) * base, base + 64 * MB + base * share)
     assert epochs.written <= 1.5 * epochs.changed
     assert len(epochs.handle.deltas) < 260
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize("base", [25 * MB, 400 * MB, 2500 * MB, 100_000 * MB])
+def linked_bases_keep_the_deltas_of_a_large_state_below_a_quarter_of_it(base: int, share: float) -> None:
+    epochs = Epochs(base, 1.0, linked=True)
+    most = max(64 * MB, min(2.5 * base, max(256 * MB, base / 4)))
+    while epochs.bases < 3:
+        epochs.end(int(base * share))
+        assert sum(map(size_of, epochs.handle.deltas)) <= most
+    assert epochs.changed > 3 * most, "no base comes earlier"
+    assert epochs.written <= 2 * epochs.changed, "of the base, nothing is written again; tiny deltas may be merged"
 
 
 @settings(max_examples=examples(12), deadline=None)
@@ -200,7 +213,7 @@ def a_restart_after_a_merge_of_the_last_settled_delta_reads_the_merged_one_and_n
     with monkeypatch.context() as settling:
         settling.setattr(keyed_backend, "_CHANGED", -1)
         write(backend, range(9, 10))
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
     write(backend, range(10, 15))
     deltas = backend.checkpoints[-1][0][-1].deltas
     assert len(deltas) == 4 + 1 + 3
@@ -236,7 +249,7 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
         written.clear()
         backend.checkpoint()
         epochs.append(sum(written))
-        monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+        monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
         changed = random.Random(len(epochs)).sample(range(6000), 300)
         texts.update((key, f"at {len(epochs)}" * 30) for key in changed)
     assert 12 <= len(epochs) <= 40
@@ -262,7 +275,7 @@ def a_window_that_is_dropped_while_rows_go_to_the_store_leaves_none_there(
             backend.use(key, window)
             backend.handles["text"].update("x" * 40)
     backend.checkpoint()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
     backend.checkpoint()
     windows = backend.spaces[True]
     assert windows.table(0).in_store, "rows of the first window are there"
@@ -313,7 +326,7 @@ def a_merge_of_deltas_that_take_much_memory_leaves_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, merged: int
 ) -> None:
     monkeypatch.setattr(delta_merge, "_AT_ONCE", memory)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(25))
     backend.checkpoint()
@@ -336,7 +349,7 @@ def a_merge_that_would_keep_nearly_all_joins_the_files_of_the_other_deltas(
 
     monkeypatch.setattr(DeltaFiles, "join", counted)
     monkeypatch.setattr(delta_merge, "_AT_ONCE", 0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT], tmp_path)
     for epoch in range(26):
         for key in range(100):

@@ -92,9 +92,9 @@ def local(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(blob_files, "_FILE_SIZE", 256 << 10)
     backend = Local(tmp_path)
     backend.write(range(KEYS), 0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
     backend.begin_base()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: None)
     backend.checkpoint()
     backend.write(range(0, KEYS, 3), 1)
     backend.write(range(1, KEYS, 1_000), 0)
@@ -147,6 +147,39 @@ def a_restore_copies_the_files_where_links_are_not_possible(local: Local, monkey
     assert links(local.base()) == {2}
     local.check()
 
+
+def a_base_is_known_to_be_linked_after_a_restore_too(local: Local, monkeypatch: pytest.MonkeyPatch):
+    asked: list[bool] = []
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: asked.append(linked))
+    local.checkpoint()
+    local.restart()
+    local.checkpoint()
+    local.restart(elsewhere=True)
+    local.checkpoint()
+    with monkeypatch.context() as patched:
+        patched.setattr(sst, "link_raw", lambda *_: False)
+        local.restart(elsewhere=True)
+        local.checkpoint()
+    assert asked == [True, True, True, False], "the last store has copies of the files"
+
+
+def a_linked_base_is_not_preceded_by_a_compaction(local: Local, monkeypatch: pytest.MonkeyPatch):
+    sorted_: list[int] = []
+    monkeypatch.setattr(rocksdb, "_SMALL", 0)
+    monkeypatch.setattr(rocksdb, "_UNSORTED_SHARE", 0.0)
+    monkeypatch.setattr(RocksDBStore, "sort_by_itself", lambda store, size: sorted_.append(size))
+    monkeypatch.setattr(rocksdb, "_SORTING_PATIENCE", 0.0)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
+    local.write(range(0, KEYS, 2), 3)
+    local.begin_base()
+    assert not sorted_
+    with monkeypatch.context() as patched:
+        patched.setattr(Storage, "local_path", lambda *_: None)
+        local.restart()
+        local.write(range(0, KEYS, 2), 4)
+        local.begin_base()
+        assert sorted_, "whoever cannot link the files reads those of level 0 as a whole"
+    
 
 def a_base_outlives_the_store_that_wrote_it(local: Local):
     local.close()
@@ -238,7 +271,7 @@ def a_damaged_delta_is_refused_before_the_first_epoch(local: Local):
 def the_restored_rows_go_to_the_store_in_portions_before_a_base(local: Local, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keyed_state, "_PORTION", 50 << 10)
     local.restart(elsewhere=True)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
     before, left = local.base(), [local.state.restored_memory()]
     while left[-1] > 50 << 10:
         local.checkpoint()
@@ -292,7 +325,7 @@ def _die(root: Path, directory: Path, checkpoints: list[Any], kill: int) -> None
     owner, function, after = KILLS[kill]
     setattr(owner, function, _killing(getattr(owner, function), after))
     keyed_state._PORTION = 50 << 10
-    keyed_backend.due = lambda handles: Base()
+    keyed_backend.due = lambda handles, linked: Base()
     backend.open(len(checkpoints) - 1)
     for _ in range(3):
         backend.checkpoint()

@@ -4,6 +4,8 @@ A base bounds the bytes that a restore reads, merges the number of files. Both w
 
 - A base is due when the deltas since the last one are `RATIO` times as large. An epoch's changes are thus written
   ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
+- A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints take
+  less of the disk.
 - `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
   times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
   merged: the next base comes before there are many.
@@ -25,6 +27,10 @@ RATIO = 2.5
 """Bytes of deltas for each byte of the base before the next base."""
 ENOUGH = 64 << 20
 """Bytes of deltas that need no base, however small it is."""
+LINKED_RATIO = 0.25
+"""The same for a base that shares its files with the local store."""
+LINKED_ENOUGH = 256 << 20
+"""Bytes of deltas that need no such base: it takes rows in memory to be written to the store."""
 ALIKE = 64
 """Deltas of similar size that are merged."""
 _FEW, _MANY = 16, 256
@@ -50,8 +56,12 @@ class Merge(NamedTuple):
     end: int
 
 
-def due(handles: Sequence[KeyedHandle]) -> Base | Merge | None:
+def due(handles: Sequence[KeyedHandle], linked: bool = False) -> Base | Merge | None:
     """What to write after a checkpoint with these handles. Those of several predecessors become one base.
+
+    Args:
+        handles: The handles of a subtask.
+        linked: Whether the files of a base are links to those of the local store.
 
     >>> from holdfast.checkpoint.handles import IndexedFile
     >>> due([KeyedHandle(0, 127, deltas=[IndexedFile(str(n), 1000, b"") for n in range(65)])])
@@ -61,7 +71,10 @@ def due(handles: Sequence[KeyedHandle]) -> Base | Merge | None:
         return Base()
     sizes = [size_of(each) for handle in handles for each in handle.deltas]
     base = sum(size_of(each) for handle in handles for each in handle.base)
-    if sum(sizes) > max(ENOUGH, RATIO * base) or len(sizes) >= MOST_DELTAS:
+    most = max(ENOUGH, RATIO * base)
+    if linked:
+        most = min(most, max(LINKED_ENOUGH, LINKED_RATIO * base))
+    if sum(sizes) > most or len(sizes) >= MOST_DELTAS:
         return Base()
     return _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
 

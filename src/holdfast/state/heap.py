@@ -90,6 +90,7 @@ class HeapDump:
     """The heap backend's materialisations."""
 
     kind = HEAP
+    linked = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -222,7 +222,7 @@ class KeyedStateBackend:
         self._changed += self.state.touched_memory
         if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
             return
-        wanted = due(handles) if self._pending is None else None
+        wanted = due(handles, self._bases.linked) if self._pending is None else None
         if wanted is not None and self._failures:  # a base needs no delta, which may be damaged
             wanted = Base()
         if self._settling is None and self._has_to_settle(handles, wanted):

@@ -399,12 +399,31 @@ class RocksDBFiles:
         self._settings = settings
         self._known: dict[str, RawFile] | None = None
         """The store's SST and blob files that the storage also has, by local name."""
+        self._linked: bool | None = None
+        """As `linked`; None: not looked at since the restore."""
+
+    @property
+    def linked(self) -> bool:
+        """Whether the last file that a base has stored is a link, or after a restore whether the files then were."""
+        if self._linked is None:
+            directory = self._local.store.path
+            restored = (file for file in self._local.files if shared(file.name))
+            self._linked = any(self._is_link(file, os.path.join(directory, file.name)) for file in restored)
+        return self._linked
+
+    def _is_link(self, stored: RawFile, name: str) -> bool:
+        path = self._storage.local_path(stored.path)
+        try:
+            return path is not None and os.path.samefile(path, name)
+        except FileNotFoundError:  # RocksDB has compacted it, or no checkpoint has it any more
+            return False
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Copy the settled store; with too much data in level 0, first wait for a compaction.
+        """Copy the settled store; with too much data in level 0, first wait for a compaction, unless the files are linked.
 
+        Whoever restores some key groups reads the files of level 0 as a whole, or links them.
         A later copy may hold newer rows. They are committed by then, and their deltas are applied to this base again.
         """
         sliced = slicing(state.schema)
@@ -412,7 +431,7 @@ class RocksDBFiles:
         store.flush()
         copy = os.path.join(self._place.directory, f"{_COPY}{new_attempt()}")
         total, unsorted = store.file_bytes()
-        if total < _SMALL or unsorted <= total * _UNSORTED_SHARE:
+        if total < _SMALL or self.linked or unsorted <= total * _UNSORTED_SHARE:
             store.checkpoint(copy)
             return lambda: self._upload(copy, sliced, new_path, ended)
         store.sort_by_itself(max(total // _FILES, _LEAST_FILE))
@@ -441,6 +460,8 @@ class RocksDBFiles:
                 stored = known.get(name) if shared(name) else None
                 if stored is None or stored.size != os.path.getsize(at):
                     stored = store_raw(self._storage, new_path("sst" if shared(name) else "db"), at)
+                    if shared(name):
+                        self._linked = self._is_link(stored, at)
                 level, first, last = ranges.get(name, (0, b"", b""))
                 files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
             files.append(write_contents(self._storage, new_path("db"), self._place.groups, sections))
