@@ -300,14 +300,14 @@ def a_key_without_a_canonical_form_is_refused_where_it_is_put():
 
 
 def a_dump_leaves_rows_as_they_are_even_if_the_limit_was_higher_when_they_were_written(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
     backend = Backend("hashmap", [ListStateDescriptor("l", Types.STRING())])
     backend.use("key")
     backend.handles["l"].update(["a", "b", "c"])
     backend.checkpoint()
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)
     backend.restart()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
     backend.checkpoint()
     backend.checkpoint()
     assert backend.checkpoints[-1][0][-1].base

@@ -92,9 +92,9 @@ def local(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(blob_files, "_FILE_SIZE", 256 << 10)
     backend = Local(tmp_path)
     backend.write(range(KEYS), 0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
     backend.begin_base()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
     backend.checkpoint()
     backend.write(range(0, KEYS, 3), 1)
     backend.write(range(1, KEYS, 1_000), 0)
@@ -150,7 +150,7 @@ def a_restore_copies_the_files_where_links_are_not_possible(local: Local, monkey
 
 def a_base_is_known_to_be_linked_after_a_restore_too(local: Local, monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: asked.append(linked))
+    monkeypatch.setattr(keyed_backend, "due", lambda _, linked: asked.append(linked))
     local.checkpoint()
     local.restart()
     local.checkpoint()
@@ -169,7 +169,7 @@ def a_linked_base_is_not_preceded_by_a_compaction(local: Local, monkeypatch: pyt
     monkeypatch.setattr(rocksdb, "_UNSORTED_SHARE", 0.0)
     monkeypatch.setattr(RocksDBStore, "sort_by_itself", lambda store, size: sorted_.append(size))
     monkeypatch.setattr(rocksdb, "_SORTING_PATIENCE", 0.0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
     local.write(range(0, KEYS, 2), 3)
     local.begin_base()
     assert not sorted_
@@ -179,7 +179,7 @@ def a_linked_base_is_not_preceded_by_a_compaction(local: Local, monkeypatch: pyt
         local.write(range(0, KEYS, 2), 4)
         local.begin_base()
         assert sorted_, "whoever cannot link the files reads those of level 0 as a whole"
-    
+
 
 def a_base_outlives_the_store_that_wrote_it(local: Local):
     local.close()
@@ -271,7 +271,7 @@ def a_damaged_delta_is_refused_before_the_first_epoch(local: Local):
 def the_restored_rows_go_to_the_store_in_portions_before_a_base(local: Local, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keyed_state, "_PORTION", 50 << 10)
     local.restart(elsewhere=True)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
     before, left = local.base(), [local.state.restored_memory()]
     while left[-1] > 50 << 10:
         local.checkpoint()

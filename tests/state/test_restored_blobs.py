@@ -69,7 +69,7 @@ class Stored(Backend):
 
     def base(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(keyed_backend, "due", lambda handles, linked: Base())
+            patched.setattr(keyed_backend, "due", lambda handles, _: Base())
             self.begin_base()
         self.checkpoint()
 

@@ -187,8 +187,10 @@ class Materialisation(Protocol):
 
     kind: str
     """The `KeyedHandle.kind` of its bases."""
-    linked: bool
-    """Whether the files of a base are links to the local store's, so that it writes no bytes again."""
+
+    @property
+    def linked(self) -> bool:
+        """Whether the files of a base are links to the local store's, so that it writes no bytes again."""
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]

@@ -4,8 +4,8 @@ A base bounds the bytes that a restore reads, merges the number of files. Both w
 
 - A base is due when the deltas since the last one are `RATIO` times as large. An epoch's changes are thus written
   ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
-- A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints take
-  less of the disk.
+- A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
+  take less of the disk.
 - `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
   times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
   merged: the next base comes before there are many.
