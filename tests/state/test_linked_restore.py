@@ -325,7 +325,7 @@ def _die(root: Path, directory: Path, checkpoints: list[Any], kill: int) -> None
     owner, function, after = KILLS[kill]
     setattr(owner, function, _killing(getattr(owner, function), after))
     keyed_state._PORTION = 50 << 10
-    keyed_backend.due = lambda handles, linked: Base()
+    keyed_backend.due = lambda handles, _: Base()
     backend.open(len(checkpoints) - 1)
     for _ in range(3):
         backend.checkpoint()

@@ -34,6 +34,7 @@ __all__ = [
     "compress",
     "decompress",
     "fetch_raw",
+    "is_link",
     "link_raw",
     "pack",
     "read_file",
@@ -239,6 +240,16 @@ def link_raw(storage: Storage, handle: RawFile, target: str) -> bool:
     return True
 
 
+def is_link(storage: Storage, handle: RawFile, target: str) -> bool:
+    """Whether a file of this host is the stored file itself, by another name, and no copy.
+
+    Raises:
+        FileNotFoundError: one of them is gone.
+    """
+    source = storage.local_path(handle.path)
+    return source is not None and os.path.samefile(source, target)
+
+
 def verify_linked(storage: Storage, handle: RawFile, target: str, stopped: Callable[[], bool]) -> None:
     """Verify a file through a link that `link_raw` has made, unless ``stopped`` becomes true before the end.
 
@@ -246,8 +257,7 @@ def verify_linked(storage: Storage, handle: RawFile, target: str, stopped: Calla
         CorruptFile: it is altered, and it is the storage's file.
         OSError: the link is gone, or the storage's file.
     """
-    source = storage.local_path(handle.path)
-    if source is None or not os.path.samefile(source, target):
+    if not is_link(storage, handle, target):
         return  # a copy: it was verified when it was made
     if _checksum_of(target, stopped) not in (handle.checksum, b""):
         raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")

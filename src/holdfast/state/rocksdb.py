@@ -17,7 +17,7 @@ from contextlib import closing
 import msgspec
 import xxhash
 
-from holdfast.checkpoint.files import store_raw
+from holdfast.checkpoint.files import is_link, store_raw
 from holdfast.checkpoint.handles import Handle, IndexedFile, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
@@ -412,9 +412,8 @@ class RocksDBFiles:
         return self._linked
 
     def _is_link(self, stored: RawFile, name: str) -> bool:
-        path = self._storage.local_path(stored.path)
         try:
-            return path is not None and os.path.samefile(path, name)
+            return is_link(self._storage, stored, name)
         except FileNotFoundError:  # RocksDB has compacted it, or no checkpoint has it any more
             return False
 
