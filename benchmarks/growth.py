@@ -28,7 +28,7 @@ from holdfast.datastream.state import ValueStateDescriptor
 _GOLDEN = 0x9E3779B97F4A7C15
 """Spreads numbers over 64 bits."""
 
-_DISK = 3.7
+_DISK = 2.6
 """Bytes of the disk for each byte of the state."""
 
 

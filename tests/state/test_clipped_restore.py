@@ -249,7 +249,7 @@ def a_manifest_loses_files_wherever_its_last_block_ends(tmp_path, room):
     path = tmp_path / "db"
     store = RocksDBStore(str(path), settings)
     pick = random.Random(room)
-    content = {struct.pack(">HHI", 1, batch, key): pick.randbytes(50) for batch in range(8) for key in range(500)}
+    content = {struct.pack(">HHI", 1, batch, key): b"\x90" + pick.randbytes(49) for batch in range(8) for key in range(500)}
     for batch in range(3):
         store.write([(key, value) for key, value in content.items() if key[3] % 3 == batch])
         store.flush()

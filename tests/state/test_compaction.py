@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -234,10 +235,10 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
     written: list[int] = []
     write_rows = RocksDBStore.write
 
-    def counted(self: RocksDBStore, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+    def counted(self: RocksDBStore, puts: Iterable[tuple[bytes, bytes]], *rest: Any) -> None:
         rows = list(puts)
         written.append(len(rows))
-        write_rows(self, rows, deletes)
+        write_rows(self, rows, *rest)
 
     monkeypatch.setattr(RocksDBStore, "write", counted)
     monkeypatch.setattr(keyed_state, "_PORTION", 100 << 10)

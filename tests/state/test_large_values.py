@@ -13,7 +13,7 @@ from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import UserCodeError
 from holdfast.runtime import restore_check
-from holdfast.state import large_values, space
+from holdfast.state import codec, large_values
 from holdfast.state.contents import contents_of, declare_stored
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.large_values import LargeValue
@@ -237,7 +237,7 @@ def test_large_values_leave_memory_first(backend: Backend):
 
 def test_only_large_values_are_judged(backend: Backend):
     assert list(backend.space._uses) == [1]
-    assert space._LARGE_VALUE < SIZE
+    assert codec._LARGE_VALUE < SIZE
 
 
 def the_check_of_a_restore_judges_such_a_state_once(backend: Backend):
@@ -249,3 +249,17 @@ def the_check_of_a_restore_judges_such_a_state_once(backend: Backend):
         ("keyed", "count"): restore_check.AS_IS,
         ("keyed", backend.states[1].name): restore_check.AS_IS,
     }
+
+
+def a_value_that_does_not_fit_is_named_when_its_size_is_looked_at(tmp_path: Path):
+    backend = Backend("rocksdb", [COUNT, PROFILE], tmp_path)
+    fill(backend)
+    count_rows = backend.handles["count"]
+    for key in range(KEYS):
+        backend.use(key)
+        count_rows.update(2)
+    backend.use(0)
+    large(backend).update(object())
+    with pytest.raises(UserCodeError, match=r"of state 'profile' cannot be stored as a value state of STRING.*key 0"):
+        backend.checkpoint()
+    backend.close()

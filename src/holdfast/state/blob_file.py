@@ -7,7 +7,8 @@
     trailer   := u32 length of the index | u64 XXH3-64 of the index | "HFBLOB01"
 
 A file is written once, from its beginning to its end. Until it is sealed, it has another name, and neither index nor
-trailer. RocksDB holds a `Blob` in place of each value: where it is, and its checksum.
+trailer. RocksDB holds a `Blob` in place of each value: where it is, and its checksum. Behind it there may be what is read in
+place of the value (`with_rests`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "chunks_of",
     "records",
     "sealing",
+    "with_rests",
 ]
 
 SUFFIX = ".blobs"
@@ -44,8 +46,8 @@ MARKER = 0xC1
 
 _BLOB = struct.Struct(">BQIIQ")
 BLOB_SIZE = _BLOB.size
-unpack_blob = _BLOB.unpack
-"""Returns the fields of a `Blob`."""
+unpack_blob = _BLOB.unpack_from
+"""Returns the fields of a `Blob`, with which the data begins."""
 _PLACE = struct.Struct(">BQI")
 PLACE_SIZE = _PLACE.size
 _LENGTHS = struct.Struct(">II")
@@ -78,13 +80,33 @@ class Blob(NamedTuple):
 
     @staticmethod
     def unpack(data: bytes) -> Blob:
-        """Read a blob; ``data`` has `BLOB_SIZE` bytes and begins with `MARKER`."""
+        """Read a blob; ``data`` has `BLOB_SIZE` bytes or more, and begins with `MARKER`."""
         return Blob._make(unpack_blob(data))
+
+    def packed(self) -> bytes:
+        """The stored form."""
+        return _BLOB.pack(*self)
 
 
 def place(number: int, offset: int) -> bytes:
     """How the blob of a value begins, given its file's number and its offset there."""
     return _PLACE.pack(MARKER, number, offset)
+
+
+def with_rests(found: list[bytes | None], kind: bytes) -> set[int]:
+    """Replace blobs by their rests of this kind, in place; returns where. The other blobs have none of it.
+
+    >>> found = [b"row", Blob(MARKER, 7, 109, 1, 0).packed() + b"k+rest", None]
+    >>> with_rests(found, b"k+"), found
+    ({1}, [b'row', b'rest', None])
+    """
+    start = BLOB_SIZE + len(kind)
+    places = set()
+    for at, data in enumerate(found):
+        if data is not None and data.startswith(kind, BLOB_SIZE) and data[0] == MARKER:
+            found[at] = data[start:]
+            places.add(at)
+    return places
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 
@@ -32,6 +32,7 @@ from holdfast.state.blob_file import (
     unpack_blob,
 )
 from holdfast.state.disk_reads import blocks_read
+from holdfast.state.ordered import NO_RESTS
 from holdfast.state.runs import in_runs
 
 __all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
@@ -101,6 +102,10 @@ class ValueSeparation:
             return [row for row in rows if len(row[1]) < _LEAST or row[0][:2] in shrink], large
         return [row for row in rows if len(row[1]) < _LEAST] if len(large) < len(rows) else [], large
 
+    def keeps_apart(self, state: bytes) -> bool:
+        """Whether large values of a state, by its stored id, go to blob files, or may do: they were not looked at."""
+        return not self._shrink.get(state, False)
+
     def _shrinks(self, state: bytes, rows: Sequence[tuple[bytes, bytes]]) -> bool:
         if not self._compresses:
             return False
@@ -115,7 +120,7 @@ class ValueSeparation:
 
 def blobs_in(found: Iterable[bytes | None]) -> Iterator[Blob]:
     """The blobs among what RocksDB holds."""
-    return (Blob.unpack(data) for data in found if data is not None and len(data) == BLOB_SIZE and data[0] == MARKER)
+    return (Blob.unpack(data) for data in found if data is not None and len(data) >= BLOB_SIZE and data[0] == MARKER)
 
 
 class BlobFiles:
@@ -167,8 +172,12 @@ class BlobFiles:
 
     # values
 
-    def append(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    def append(self, rows: list[tuple[bytes, bytes]], rests: Mapping[bytes, bytes] = NO_RESTS) -> list[tuple[bytes, bytes]]:
         """Write rows; returns their keys, each with what RocksDB is to hold in place of its value.
+
+        Args:
+            rows: The rows.
+            rests: Empty, or by each key what may be read in place of its value (`with_rests`), or nothing.
 
         Raises:
             OSError: the file cannot be written.
@@ -186,7 +195,7 @@ class BlobFiles:
                 self._unchecked += file.size - before
                 if file.size >= _FILE_SIZE:
                     self._seal()
-        return blobs
+        return [(key, blob + rests[key]) for key, blob in blobs] if rests else blobs
 
     def _seal(self) -> None:
         file, self._current = self._current, None
@@ -204,7 +213,7 @@ class BlobFiles:
         blobs = [
             (at, *unpack(data))
             for at, data in enumerate(found)
-            if data is not None and len(data) == BLOB_SIZE and data[0] == MARKER
+            if data is not None and len(data) >= BLOB_SIZE and data[0] == MARKER
         ]
         if not blobs:
             return found
@@ -307,26 +316,27 @@ class BlobFiles:
         chunks = file.chunks()
         live = count = 0
         for chunk in random.sample(chunks, min(_SAMPLED, len(chunks))):
-            rows, found = self._live(file, [chunk])
+            rows, found, _ = self._live(file, [chunk])
             count, live = count + rows, live + len(found)
         return live / count if count else 0.0
 
-    def _live(self, file: BlobFile, run: Sequence[Chunk]) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The number of rows in adjacent chunks, and those of them that are live."""
+    def _live(self, file: BlobFile, run: Sequence[Chunk]) -> tuple[int, list[tuple[bytes, bytes]], dict[bytes, bytes]]:
+        """The number of rows in adjacent chunks, those of them that are live, and by key the rests behind their blobs."""
         start, number = run[0].offset, file.number
         rows = list(records(file.read(run)))
-        live = []
+        live, rests = [], {}
         for (key, at, value), held in zip(rows, self._look_up([key for key, _, _ in rows])):
             if held is not None and held[:PLACE_SIZE] == place(number, start + at):
                 live.append((key, value))
-        return len(rows), live
+                rests[key] = held[BLOB_SIZE:]
+        return len(rows), live, rests
 
     def _moved(self, file: BlobFile) -> Iterator[int]:
         """Append a file's live rows to the current one, some at a time; yields the bytes read."""
         for run in in_runs(file.chunks(), _STEP):  # a file that was fetched in part has gaps
-            _, live = self._live(file, run)
+            _, live, rests = self._live(file, run)
             if live:
-                self._put(self.append(live))
+                self._put(self.append(live, rests))
             yield run[-1].end - run[0].offset
         with self._lock:
             self._collected.append(file)

@@ -39,6 +39,10 @@ _WITHOUT_TEXT = (bytes, bytearray, memoryview)
 """Types that have no text form in msgpack."""
 _AT_ONCE = 512
 """Rows checked and encoded at a time: few enough that their copies reuse the same memory."""
+_LARGE_VALUE = 512
+"""Mean stored size of values that may leave their rows, in bytes."""
+_SAMPLED = 16
+"""Rows of which the size of a value is looked at."""
 
 
 _Decoders = list[tuple[int, Callable[[Any], Any]]]
@@ -188,14 +192,18 @@ class RowCodec:
                 row[position] = encode(row[position])
         return self._packed(row)
 
-    def slot_size(self, position: int, rows: Sequence[Row]) -> float:
-        """The mean stored size of a column's values in these rows, in bytes; 0 if there is none in them."""
+    def are_large(self, position: int, rows: Sequence[Row]) -> bool:
+        """Whether a column's values are large and beside another state, as a sample of these rows has it."""
         column = self.columns[position]
-        slots = [row[position + 1] for row in rows]
+        slots = [row[position + 1] for row in rows[:: len(rows) // _SAMPLED + 1]]
         held = [slot for slot in slots if slot is not None and type(slot) not in entries.LARGE]
-        if column is None or not held:
-            return 0.0
-        return sum(len(_pack(slot if column.encode is None else column.encode(slot))) for slot in held) / len(held)
+        if column is None or not held or self.width == 1:
+            return False
+        try:
+            size = sum(len(_pack(slot if column.encode is None else column.encode(slot))) for slot in held)
+        except Exception:  # pickle and users' classes may raise anything; the barrier tells which value does not fit
+            return False
+        return size >= _LARGE_VALUE * len(held)
 
     def committed_encoder(self) -> Callable[[Row], bytes]:
         """An encoder for the last completed checkpoint's rows, by that checkpoint's schema.

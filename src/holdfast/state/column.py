@@ -139,7 +139,7 @@ class Column:
         encode, decode, conform = self.encode, self.decode, self.conform
 
         def encoded(slot: Any) -> Any:
-            if type(slot) is LargeValue:
+            if slot is value:
                 return LargeValue.marker
             if encode is not None:
                 return encode(slot)

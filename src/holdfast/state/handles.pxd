@@ -18,7 +18,8 @@ cdef class Handle:
 
 cdef class ValueHandle(Handle):
     cdef public Py_ssize_t added
-    cdef public Py_ssize_t uses
+    cdef public Py_ssize_t reads
+    cdef public Py_ssize_t replaced
 
 cdef class ListHandle(Handle):
     pass

@@ -85,18 +85,20 @@ class Handle:
 class ValueHandle(Handle):
     """One value per key."""
 
-    __slots__ = ("added", "uses")
+    __slots__ = ("added", "reads", "replaced")
 
     def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
-        self.uses = 0
-        """Reads, and writes of a value in place of another one, until the space takes the number."""
+        self.reads = 0
+        """Reads, until the space takes the number."""
+        self.replaced = 0
+        """Writes of a value in place of another one, until then."""
         self.added = 0
         """Writes of a value where there was none, until then."""
 
     def value(self) -> Any:
         """The value; None when empty."""
-        self.uses += 1
+        self.reads += 1
         value = self._space.row[self._i]
         return value.get() if type(value) is LargeValue else value
 
@@ -107,7 +109,7 @@ class ValueHandle(Handle):
         if before is None:
             self.added += 1
         else:
-            self.uses += 1
+            self.replaced += 1
             if type(before) is LargeValue:
                 before.drop()
         row[self._i] = value

@@ -8,18 +8,22 @@ the life cycle of the operator's state as a `Family`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange
 
-__all__ = ["Family", "OrderedStore", "SortedMemory", "Writes"]
+__all__ = ["NO_RESTS", "Family", "OrderedStore", "SortedMemory", "Writes"]
 
 _BLOCK = 512
 _MIGRATED = 2_000
 """Rows read in one step of a migration: about as many ms as a small epoch can spare."""
+
+
+NO_RESTS: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class OrderedStore(Protocol):
@@ -35,8 +39,25 @@ class OrderedStore(Protocol):
             OSError: the store cannot be read.
         """
 
-    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """As `get_many`, but but in place of some values their rests of this kind; and where.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+
+    def keeps_apart(self, prefix: bytes) -> bool:
+        """Whether large values of the state whose keys have this prefix lie apart: their rests are quicker to read."""
+
+    def write(
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+    ) -> None:
         """Put values and delete keys, atomically.
+
+        Args:
+            puts: The keys with their values.
+            deletes: The keys to delete.
+            rests: Empty, or by each key what `get_rests` may return in its place: its kind and the rest, or nothing.
 
         Raises:
             OSError: the store cannot be written.
@@ -125,7 +146,17 @@ class SortedMemory:
         """The values of these keys."""
         return list(map(self._values.get, keys))
 
-    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """The values of these keys: none takes longer to read than its rest."""
+        return self.get_many(keys), set()
+
+    def keeps_apart(self, prefix: bytes) -> bool:
+        """Whether large values lie apart: never."""
+        return False
+
+    def write(
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+    ) -> None:
         """Put values and delete keys."""
         values = self._values
         fresh = []

@@ -14,10 +14,10 @@ from holdfast.state.codec import RowCodec
 from holdfast.state.column import Column, expires, unreadable_slot
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
-from holdfast.state.handles import HANDLES, ValueHandle
+from holdfast.state.handles import HANDLES
 from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.large_values import LargeValue, ValueUses
+from holdfast.state.large_values import ColumnUses, LargeValue
 from holdfast.state.layout import Section, after, group_prefix, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore, Writes
 from holdfast.state.part_codec import PartCodec
@@ -29,16 +29,13 @@ from holdfast.state.table import RowTable, store_keys
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, ExpiringRow, Expiry, HasProcessingTime
 from holdfast.state.typed import typed
+from holdfast.state.unread_values import UnreadValues
 
 __all__ = ["StateSpace"]
 
 
 _BY_KEY = "keyed"
 """The space of user functions' states, whose values may leave their rows."""
-_LARGE_VALUE = 512
-"""Mean stored size of values that may leave their rows, in bytes."""
-_SAMPLED = 16
-"""Rows of which the size of a value is looked at."""
 
 
 class _NoKey(list[Any]):
@@ -119,7 +116,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self._add_values = add_values
         self._values: dict[int, StateSpace] = {}
         """The large values, by column position."""
-        self._uses: dict[int, tuple[ValueHandle, ValueUses]] = {}
+        self._uses: dict[int, ColumnUses] = {}
         """How functions use the values of columns, by position; only of those that can leave their rows."""
         self.row: Row = NO_KEY
         self._not_loaded = _NotLoaded(self)
@@ -162,7 +159,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
             known = self._handles[descriptor.name] = typed(kinds, descriptor)(self, position, descriptor)
             if self.name == _BY_KEY and self.store.on_disk and Column.of(descriptor).can_leave_rows:
-                self._uses[position] = known, ValueUses()
+                self._uses[position] = ColumnUses(known)
         return known
 
     def register(self, column: Column, *, grows: bool = False, stored: Sequence[ColumnSchema] | None = None) -> int:
@@ -250,19 +247,25 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return known
 
     def _judge_values(self, table: RowTable) -> None:
-        """At the barrier: let the values of a column leave their rows if they are large and rarely used, or come back."""
+        """At the barrier: let the values of a column leave their rows if they are large and rarely used, or come back.
+
+        If they are used but rarely read, rows are loaded without them.
+        """
         accessed = table.touched_rows()
-        for column, (handle, uses) in self._uses.items():
-            # Wherever a new value is to lie, it is written once.
-            outside = uses.judge(max(len(accessed) - handle.added, 0), handle.uses)
-            handle.uses = handle.added = 0
-            if outside and column not in self.codec.leaving:
-                some = accessed[:: len(accessed) // _SAMPLED + 1]
-                if self.codec.width > 1 and self.codec.slot_size(column, some) >= _LARGE_VALUE:
-                    self.values_of(column)
-                    self.codec.leaving.add(column)
-            elif outside is False:
+        for column, uses in self._uses.items():
+            unused, unread = uses.judge(len(accessed))
+            left = table.unread is not None and column in table.unread
+            large = left or ((unused or unread) and self.codec.are_large(column, accessed))
+            if unused and large:
+                self.values_of(column)
+                self.codec.leaving.add(column)
+            elif unused is False:
                 self.codec.leaving.discard(column)
+            if unread and large and column not in self.codec.outside:
+                table.unread = table.unread or UnreadValues(self, table)
+                table.unread.add(column)
+            elif left and table.unread and (unread is False or column in self.codec.outside):
+                table.unread.discard(column)
 
     def _move_out(self, keys: list[Any], rows: list[Row]) -> None:
         """Move the values of leaving columns out of rows that have changed."""
@@ -376,6 +379,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         for table in self.tables.values():
             row = table.rows.get(key)
             if row is not None and row[0] & DIRTY:
+                if table.unread is not None:
+                    table.unread.complete([key], [row])
                 self.codec.check(key, row, self.where)
 
     def committed(self) -> None:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from holdfast.common.rocksdb_options import RocksDBOptions as _O
 from holdfast.errors import StorageError
-from holdfast.state.ordered import SortedMemory
+from holdfast.state.ordered import NO_RESTS, SortedMemory
 from holdfast.state.store import RocksDBStore
 
 __all__ = ["SpillingStore"]
@@ -59,7 +59,17 @@ class SpillingStore:
         """The values of these keys."""
         return self._rows.get_many(keys)
 
-    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """The values of these keys, some of them replaced by their rests, and where."""
+        return self._rows.get_rests(keys, kind)
+
+    def keeps_apart(self, prefix: bytes) -> bool:
+        """Whether large values of the state with this prefix lie apart."""
+        return self._rows.keeps_apart(prefix)
+
+    def write(
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+    ) -> None:
         """Put values and delete keys."""
         if self._disk is None:
             puts = list(puts)
@@ -67,7 +77,7 @@ class SpillingStore:
             if self._room < 0:
                 self.spill()
         with self._remedy():
-            self._rows.write(puts, deletes)
+            self._rows.write(puts, deletes, rests)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Delete all keys in ``[start, end)``."""

@@ -32,8 +32,10 @@ from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
 from holdfast.state.arriving_files import ArrivingFiles
+from holdfast.state.blob_file import with_rests
 from holdfast.state.blob_files import BlobFiles, ValueSeparation, blobs_in
 from holdfast.state.layout import END, META
+from holdfast.state.ordered import NO_RESTS
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
 
@@ -240,6 +242,18 @@ class RocksDBStore:
             self.arriving.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
         return self._with_values(self._read(lambda: self._look_up(keys)))
 
+    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """As `get_many`, but of values in blob files that were written with a rest of this kind, the rest; and where.
+
+        Raises:
+            OSError: the store cannot be read; `damaged` becomes True.
+        """
+        if self.arriving is not None:
+            return self.get_many(keys), set()
+        found = self._read(lambda: self._look_up(keys))
+        places = with_rests(found, kind)
+        return self._with_values(found), places
+
     def _with_values(self, found: list[bytes | None]) -> list[bytes | None]:
         """What RocksDB holds, with values in place of blobs."""
         if self.arriving is not None:
@@ -262,8 +276,14 @@ class RocksDBStore:
         with self._watched():
             return read()
 
-    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Put and delete rows, atomically.
+    def keeps_apart(self, prefix: bytes) -> bool:
+        """Whether large values of the state whose keys have this prefix lie in blob files, as far as is known."""
+        return self._separation.keeps_apart(prefix[:2])
+
+    def write(
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+    ) -> None:
+        """Put and delete rows, atomically, as an `OrderedStore`; no value begins with `holdfast.state.blob_file.MARKER`.
 
         Raises:
             OSError: the store cannot be written; `damaged` becomes True.
@@ -271,7 +291,7 @@ class RocksDBStore:
         rows, large = self._separation.split(puts)
         if large:
             with self._watched():
-                rows += self._blobs.append(large)
+                rows += self._blobs.append(large, rests)
         self._write(rows, tuple(deletes))
         if large and self.arriving is None:
             with self._watched():

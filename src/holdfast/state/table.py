@@ -26,6 +26,7 @@ from holdfast.state.restored_rows import RestoredRows, in_blocks
 from holdfast.state.row import DIRTY, PERSISTED, TOUCHED, UNFLUSHED, Row, filled
 from holdfast.state.row_loading import part_rows, rows_of, unflushed_keys, untouched_keys
 from holdfast.state.row_pieces import EncodedRows, RowPieces, deleted_pieces, read_piece
+from holdfast.state.unread_values import UnreadValues
 
 __all__ = ["RowTable", "store_key"]
 
@@ -94,6 +95,7 @@ class RowTable:
         "restored",
         "rows",
         "store",
+        "unread",
     )
 
     def __init__(
@@ -134,6 +136,8 @@ class RowTable:
         self._touched_keys: list[Any] = []
         """The keys of the rows loaded in this epoch, each once."""
         self._touched_rows: list[Row] = []
+        self.unread: UnreadValues | None = None
+        """The values without which rows are loaded; None: there never were any."""
         self.resize()
 
     def touched_rows(self) -> Sequence[Row]:
@@ -211,7 +215,11 @@ class RowTable:
             self.rows.update(restored)
             for key in restored if self.codec.large else ():
                 self._bind(key, restored[key])
-        found = self.store.get_many(self._store_keys(keys))
+        rests: set[int] = set()
+        if self.unread is not None and self.unread.kind:
+            found, rests = self.store.get_rests(self._store_keys(keys), self.unread.kind)
+        else:
+            found = self.store.get_many(self._store_keys(keys))
         stored = [data for data in found if data is not None]
         if len(stored) < len(found):
             keys = [key for key, data in zip(keys, found) if data is not None]
@@ -220,8 +228,13 @@ class RowTable:
         if self.codec.large:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
-        self.codec.footprint.sample(loaded, self.codec.encode)
-        self.codec.footprint.count(len(found), sum(map(len, stored)))
+        whole = loaded
+        if rests and self.unread is not None:  # how large such a row is, is known once it has changed
+            short = [at in rests for at, data in enumerate(found) if data is not None]
+            whole = self.unread.leave(loaded, short)
+            stored = [data for data, rest in zip(stored, short) if not rest]
+        self.codec.footprint.sample(whole, self.codec.encode)
+        self.codec.footprint.count(len(found) - len(loaded) + len(whole), sum(map(len, stored)))
 
     def collect(self, where: str) -> list[Piece]:
         """At the barrier: drain this epoch's changes as pieces, in stored form; empty if nothing changed."""
@@ -239,6 +252,8 @@ class RowTable:
             kept: list[Row] = []
             part_rows(touched_keys, touched_rows, at, at + _PART, self.codec.width > 2, changed, kept, deleted, idle)
             if changed:
+                if self.unread is not None:
+                    self.unread.complete(changed, kept)
                 if self.codec.leaving:
                     self._move_out(changed, kept)
                 encoder.add(changed, kept, self._groups_of(changed))
@@ -332,9 +347,13 @@ class RowTable:
         rows = self.rows
         encode = self.codec.committed_encoder()
         puts: list[tuple[bytes, bytes]] = []
+        rests: dict[bytes, bytes] = {}
         deletes: list[bytes] = []
         gone: list[Any] = []
         held = 0
+        unread = self.unread
+        if unread is not None and not (unread.kind and self.store.keeps_apart(self.prefix)):
+            unread = None
         for key, at in self._placed(unflushed):
             row = rows[key]
             row[0] &= ~UNFLUSHED
@@ -342,15 +361,17 @@ class RowTable:
                 data = encode(row)
                 held += len(data)
                 puts.append((at, data))
+                if unread is not None:
+                    rests[at] = unread.rest(row, encode)
                 self.in_store = True
             else:
                 deletes.append(at)
                 gone.append(key)
             if held > _BATCH or len(deletes) > _MOST_DELETES:
-                self.store.write(puts, deletes)
-                puts, deletes, held = [], [], 0
+                self.store.write(puts, deletes, rests)
+                puts, deletes, rests, held = [], [], {}, 0
         if puts or deletes:
-            self.store.write(puts, deletes)
+            self.store.write(puts, deletes, rests)
         return gone
 
     def _placed(self, keys: list[Any]) -> Iterator[tuple[Any, bytes]]:
