@@ -44,14 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     directory = options.state_dir / ("kafka" if options.kafka else "embedded")
     directory.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt = _Interrupt()
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         with view_for(sys.stdout) as view, contextlib.ExitStack() as stack:
             if options.kafka:
                 client, alerts, totals = _start_on_kafka(stack, view, directory, options.rate)
             else:
                 client, alerts, totals = _start_embedded(directory, options.rate)
-            figures = _watch(client, view, alerts, totals, options.seconds)
+            figures = _watch(client, view, alerts, totals, options.seconds, interrupt)
             view.note(_summary(figures, directory))
     except HoldfastError as error:
         print(f"{error}", file=sys.stderr)
@@ -78,8 +81,17 @@ def _positive(text: str) -> float:
     return number
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
+class _Interrupt:
+    """The handler of Ctrl-C and SIGTERM.
+
+    It raises KeyboardInterrupt, which Python drops in a weak reference's callback, as py4j has; so it notes the signal, too.
+    """
+
+    seen = False
+
+    def __call__(self, *_: object) -> NoReturn:
+        self.seen = True
+        raise KeyboardInterrupt
 
 
 def _environment(directory: Path) -> StreamExecutionEnvironment:
@@ -134,13 +146,15 @@ def _producer(bootstrap_servers: str, rate: float) -> Iterator[None]:
             process.wait()
 
 
-def _watch(client: JobClient, view: PlainView | RichView, alerts: Tail, totals: Tail, seconds: float | None) -> Figures:
+def _watch(
+    client: JobClient, view: PlainView | RichView, alerts: Tail, totals: Tail, seconds: float | None, interrupt: _Interrupt
+) -> Figures:
     """Show the job until it ends, Ctrl-C or the time limit, then stop it."""
     figures = Figures()
     result = client.get_job_execution_result()
     deadline: float | None = None
     try:
-        while not result.done():
+        while not result.done() and not interrupt.seen:
             _update(figures, client)
             if deadline is None and seconds is not None and figures.metrics.get("numRecordsIn"):
                 deadline = time.monotonic() + seconds

@@ -83,10 +83,6 @@ class Blob(NamedTuple):
         """Read a blob; ``data`` has `BLOB_SIZE` bytes or more, and begins with `MARKER`."""
         return Blob._make(unpack_blob(data))
 
-    def packed(self) -> bytes:
-        """The stored form."""
-        return _BLOB.pack(*self)
-
 
 def place(number: int, offset: int) -> bytes:
     """How the blob of a value begins, given its file's number and its offset there."""
@@ -96,7 +92,8 @@ def place(number: int, offset: int) -> bytes:
 def with_rests(found: list[bytes | None], kind: bytes) -> set[int]:
     """Replace blobs by their rests of this kind, in place; returns where. The other blobs have none of it.
 
-    >>> found = [b"row", Blob(MARKER, 7, 109, 1, 0).packed() + b"k+rest", None]
+    >>> ((_, blob),) = packed_chunks([(b"key", b"value")], 7, 0).blobs
+    >>> found = [b"row", blob + b"k+rest", None]
     >>> with_rests(found, b"k+"), found
     ({1}, [b'row', b'rest', None])
     """

@@ -103,7 +103,7 @@ class ValueSeparation:
         return [row for row in rows if len(row[1]) < _LEAST] if len(large) < len(rows) else [], large
 
     def keeps_apart(self, state: bytes) -> bool:
-        """Whether large values of a state, by its stored id, go to blob files, or may do: they were not looked at."""
+        """Whether large values of a state, by its stored id, go to blob files, as far as is known."""
         return not self._shrink.get(state, False)
 
     def _shrinks(self, state: bytes, rows: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -177,7 +177,7 @@ class BlobFiles:
 
         Args:
             rows: The rows.
-            rests: Empty, or by each key what may be read in place of its value (`with_rests`), or nothing.
+            rests: Empty, or for each key what may be read in place of its value (`with_rests`), or nothing.
 
         Raises:
             OSError: the file cannot be written.

@@ -24,6 +24,7 @@ _MIGRATED = 2_000
 
 
 NO_RESTS: Mapping[bytes, bytes] = MappingProxyType({})
+"""No value is written with a rest."""
 
 
 class OrderedStore(Protocol):
@@ -40,7 +41,7 @@ class OrderedStore(Protocol):
         """
 
     def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """As `get_many`, but but in place of some values their rests of this kind; and where.
+        """As `get_many`, but with rests of this kind in place of the values that were written with them; and where.
 
         Raises:
             OSError: the store cannot be read.
@@ -57,7 +58,7 @@ class OrderedStore(Protocol):
         Args:
             puts: The keys with their values.
             deletes: The keys to delete.
-            rests: Empty, or by each key what `get_rests` may return in its place: its kind and the rest, or nothing.
+            rests: Empty, or for each key what `get_rests` may return in place of its value: kind and rest, or nothing.
 
         Raises:
             OSError: the store cannot be written.
