@@ -192,13 +192,13 @@ def a_local_store_that_failed_is_removed_even_if_it_cannot_be_closed(job, monkey
     write, close = RocksDBStore.write, RocksDBStore.close
     puts = []
 
-    def writing(self, rows, deletes=()):
+    def writing(self, rows, *others):
         rows = list(rows)
         puts.append(len(rows))
         if len(puts) == 20:
             self.damaged = True
             raise OSError("no space left on device")
-        write(self, rows, deletes)
+        write(self, rows, *others)
 
     def closing(self):
         close(self)
