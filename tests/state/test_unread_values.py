@@ -66,6 +66,16 @@ def replace(backend: Backend, version: int) -> None:
     forget(backend)
 
 
+def replace_both(backend: Backend, version: int, *, of_odd_keys: bool = False) -> None:
+    """Replace the values of two columns without reading them; ``of_odd_keys``: other keys have none in the second one."""
+    for key in range(KEYS):
+        backend.use(key)
+        backend.handles["profile"].update(profile(key, version))
+        backend.handles["anything"].update(profile(KEYS + key, version) if key % 2 or not of_odd_keys else None)
+    backend.checkpoint()
+    forget(backend)
+
+
 def forget(backend: Backend) -> None:
     """Move all rows from memory to the store."""
     backend.space.leave_key()
@@ -226,12 +236,7 @@ def test_rows_of_another_column_without_which_they_are_loaded_are_read_whole(tmp
     """Rests that were written without other values are no rests of these."""
     backend = Backend("rocksdb", [COUNT, PROFILE, ANYTHING], tmp_path)
     for version in range(3):
-        for key in range(KEYS):
-            backend.use(key)
-            backend.handles["profile"].update(profile(key, version))
-            backend.handles["anything"].update(profile(KEYS + key, version))
-        backend.checkpoint()
-        forget(backend)
+        replace_both(backend, version)
     backend.use(0)
     assert [type(slot) for slot in backend.space.row[2:]] == [LargeValue, LargeValue]
     for _ in range(2):
@@ -252,12 +257,7 @@ def test_rows_of_another_column_without_which_they_are_loaded_are_read_whole(tmp
 def a_row_that_lacks_the_value_itself_is_loaded_whole(tmp_path: Path):
     backend = Backend("rocksdb", [COUNT, PROFILE, ANYTHING], tmp_path)
     for version in range(4):
-        for key in range(KEYS):
-            backend.use(key)
-            backend.handles["profile"].update(profile(key, version))
-            backend.handles["anything"].update(profile(KEYS + key, version) if key % 2 else None)
-        backend.checkpoint()
-        forget(backend)
+        replace_both(backend, version, of_odd_keys=True)
     for key in range(KEYS):
         backend.use(key)
         assert backend.handles["anything"].value() == (profile(KEYS + key, 3) if key % 2 else None)

@@ -215,9 +215,9 @@ class RowTable:
             self.rows.update(restored)
             for key in restored if self.codec.large else ():
                 self._bind(key, restored[key])
-        rests: set[int] = set()
-        if self.unread is not None and self.unread.kind:
-            found, rests = self.store.get_rests(self._store_keys(keys), self.unread.kind)
+        unread, rests = self.unread, set[int]()
+        if unread is not None and unread.kind:
+            found, rests = self.store.get_rests(self._store_keys(keys), unread.kind)
         else:
             found = self.store.get_many(self._store_keys(keys))
         stored = [data for data in found if data is not None]
@@ -229,9 +229,9 @@ class RowTable:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
         whole = loaded
-        if rests and self.unread is not None:  # how large such a row is, is known once it has changed
+        if unread is not None and rests:  # how large such a row is, is known once it has changed
             short = [at in rests for at, data in enumerate(found) if data is not None]
-            whole = self.unread.leave(loaded, short)
+            whole = unread.leave(loaded, short)
             stored = [data for data, rest in zip(stored, short) if not rest]
         self.codec.footprint.sample(whole, self.codec.encode)
         self.codec.footprint.count(len(found) - len(loaded) + len(whole), sum(map(len, stored)))
