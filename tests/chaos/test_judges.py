@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UserCodeError
+from holdfast.testing import OneInputTestHarness, ProcessFunctionTestHarnesses
 from holdfast.testing.chaos.programs import clocked, mixed, numbered
 from holdfast.testing.chaos.report import Injection, Report, summary
 
@@ -35,6 +37,21 @@ def test_sparse_output_has_some_elements_and_all_totals() -> None:
     every, some = (numbered.Expected.of(numbers(), n) for n in (1, 5))
     assert some.totals == every.totals
     assert 0 < some.elements.total() < every.elements.total() / 10
+
+
+def test_a_large_value_of_another_record_is_reported() -> None:
+    def job(value_bytes: int, **options: Any) -> OneInputTestHarness[Any, Any]:
+        track = numbered.Track(slow_ms=0, value_bytes=value_bytes)
+        return ProcessFunctionTestHarnesses.for_keyed_process_function(track, lambda record: record[0], **options)
+
+    with job(600) as harness:
+        for number in range(1, 14):
+            harness.process_element(("k0", number, number, SENT), number)
+        snapshot = harness.snapshot()
+        harness.process_element(("k0", 14, 14, SENT), 14)
+    told = "key k0 has not the large value of record 13, but another one"
+    with job(700, snapshot=snapshot) as harness, pytest.raises(UserCodeError, match=told):
+        harness.process_element(("k0", 14, 14, SENT), 14)
 
 
 def test_split_keys_and_lost_or_repeated_records_are_reported() -> None:

@@ -5,6 +5,7 @@ It writes to two exactly-once sinks. The expected output depends on the input al
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections import Counter, defaultdict
@@ -32,7 +33,7 @@ from holdfast.datastream import (
 from holdfast.errors import HoldfastError
 from holdfast.testing.chaos.topics import Given
 
-__all__ = ["Expected", "Numbers", "Record", "build", "compare", "sent", "sparse"]
+__all__ = ["Expected", "Numbers", "Record", "Track", "build", "compare", "sent", "sparse"]
 
 PARTITIONS = 4
 MINUTE_MS = 60_000
@@ -54,23 +55,30 @@ Output = tuple[Any, ...]
 _SIDE = OutputTag("every-seventh")
 
 
-class _Track(KeyedProcessFunction):
-    """Keeps per key the count, the last number, the last three numbers, and a sum per minute.
+class Track(KeyedProcessFunction):
+    """Keeps per key the count, the last number, the last three numbers, a sum per minute, and perhaps a large value.
+
+    The value is replaced by each record, and only every seventh one reads it, so that RocksDB leaves it on the disk.
 
     Args:
         slow_ms: How long it waits for each record of one key.
+        value_bytes: The size of a large value of each key; 0: there is none.
     """
 
-    def __init__(self, slow_ms: int) -> None:
+    def __init__(self, slow_ms: int, value_bytes: int) -> None:
         self.slow_ms = slow_ms
+        self.value_bytes = value_bytes
 
     def open(self, runtime_context: Any) -> None:
+        """Open the states."""
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
         self.recent = runtime_context.get_list_state(ListStateDescriptor("recent", Types.LONG()))
         self.minutes = runtime_context.get_map_state(MapStateDescriptor("minutes", Types.LONG(), Types.LONG()))
+        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.PRIMITIVE_ARRAY(Types.BYTE())))
 
     def process_element(self, value: Record, ctx: Any) -> Iterator[Any]:
+        """Emit what is known of the record's key; every seventh record goes to the side output, too."""
         key, number, event_time, sent = value
         if self.slow_ms and key == _SLOW:
             time.sleep(self.slow_ms / 1000)
@@ -78,6 +86,10 @@ class _Track(KeyedProcessFunction):
         self.count.update(count)
         last = self.last.value() or 0
         self.last.update(number)
+        if self.value_bytes:
+            if number % _ASIDE == 0:
+                self._check_value(key, last)
+            self.value.update(_value(key, number, self.value_bytes))
         recent = [*self.recent.get(), number][-_RECENT:]
         self.recent.update(recent)
         minute = event_time - event_time % MINUTE_MS
@@ -88,9 +100,22 @@ class _Track(KeyedProcessFunction):
             yield _SIDE, ("side", key, number)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        """Emit the sum of the minute that ends."""
         minute = timestamp - MINUTE_MS
         yield "timer", ctx.get_current_key(), minute, self.minutes.get(minute)
         self.minutes.remove(minute)
+
+    def _check_value(self, key: str, number: int) -> None:
+        """Refuse a value that is not the one of this record."""
+        found = self.value.value()
+        if found != _value(key, number, self.value_bytes):
+            held = "none" if found is None else f"another one, {found[:8].hex()}..."
+            raise HoldfastError(f"key {key} has not the large value of record {number}, but {held}")
+
+
+def _value(key: str, number: int, size: int) -> bytes:
+    """The large value that a record leaves behind; it does not compress."""
+    return hashlib.shake_128(f"{key} {number}".encode()).digest(size)
 
 
 class _Named(ProcessWindowFunction[Any, Any, Any, Any]):
@@ -108,13 +133,14 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     """Add the job to an environment.
 
     Settings: ``input``, ``elements`` and ``totals`` are the topics, ``source`` and ``sink`` the properties of the Kafka
-    clients; ``every`` other than 1 makes the elements sparse; ``slow_ms`` is the time that a record of one key takes.
+    clients; ``every`` other than 1 makes the elements sparse; ``slow_ms`` is the time that a record of one key takes;
+    ``value_bytes`` is the size of the large value that each key has beside its other states, if any.
     """
     source = KafkaSource({**settings["source"], "group.id": "chaos"}, (settings["input"],), deserializer=_record)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY_MS))
     strategy = strategy.with_timestamp_assigner(lambda record, _: record[2])
     keyed = env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda record: record[0])
-    tracked = keyed.process(_Track(settings.get("slow_ms", 0))).uid("track").name("track")
+    tracked = keyed.process(Track(settings.get("slow_ms", 0), settings.get("value_bytes", 0))).uid("track").name("track")
     windows = keyed.window(TumblingEventTimeWindows.of(Time.minutes(1))).process(_Named()).uid("windows").name("windows")
     totals = windows.union(tracked.get_side_output(_SIDE))
     every = settings.get("every", 1)

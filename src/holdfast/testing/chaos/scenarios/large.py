@@ -1,0 +1,48 @@
+"""State that is larger than memory, with a large value of each key: what RocksDB keeps beside its rows, under faults."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from holdfast.testing.chaos.faults import disks, drivers, processes
+from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
+
+__all__ = ["Large"]
+
+
+class Large(NumberedScenario):
+    """The numbered job on Spark, with a large value of each key that is replaced by each record and rarely read.
+
+    Most rows are on the disk. Values are in blob files, which are collected all the time, and stay there when the rest of a
+    row is read; bases are hard links, about one a minute with 1,000 records a second.
+    """
+
+    name = "large"
+    about = "large values on the disk, in blob files and linked bases: slots, drivers, JVM die, stores are lost, damaged"
+    without_spark = False
+    keys = 3_000
+    driver_settings: ClassVar = {"value_bytes": 16_384}
+    faults: ClassVar = {
+        "driver killed": drivers.kill_driver,
+        "driver killed several times": drivers.kill_driver_repeatedly,
+        "driver dies at steps of its recovery": drivers.die_at_steps,
+        "driver and local stores gone": drivers.lose_machine,
+        "driver paused, successor takes over": drivers.pause_driver,
+        "rescaled while it runs": drivers.rescale,
+        "killed while it is rescaled": drivers.rescale_and_die,
+        "Spark's JVM killed": processes.kill_jvm,
+        "task slot killed": processes.kill_slot,
+        "all task slots killed": processes.kill_slots,
+        "task slot paused, driver killed": processes.pause_slot_kill_driver,
+        "local stores deleted": disks.delete_stores,
+        "checkpoint file damaged": disks.damage,
+    }
+    kills = (processes.kill_slot, processes.kill_slots, processes.kill_python, drivers.kill_machine)
+
+    def begin_life(self) -> None:
+        """With little memory for rows and for RocksDB."""
+        self.stage.configuration |= {
+            "state.backend.cache.size": "2mb",
+            "state.backend.rocksdb.writebuffer.size": "256kb",
+        }
+        super().begin_life()
