@@ -12,8 +12,6 @@ TIMEOUT = 1800
 """Seconds for one campaign, on a machine under any load."""
 _RATE = 250.0
 """Records per second: so few that a slow machine is not busy with the backlog."""
-_RATES = {"large": 1_000.0}
-"""Where so few would not do: a subtask looks at the use of large values after some thousand records."""
 _SECONDS = {"processes": 12.0, "large": 15.0}
 """How long faults are injected; a scenario that is not named has eight seconds."""
 
@@ -23,7 +21,7 @@ def check(scenario: str) -> None:
     seed = random.randrange(10**6)
     log: list[str] = []
     limits = Limits(EFFORT * _SECONDS.get(scenario, 8.0))
-    report = run(SCENARIOS[scenario], limits, seed, rate=_RATES.get(scenario, _RATE), say=log.append)
+    report = run(SCENARIOS[scenario], limits, seed, rate=_RATE, say=log.append)
     told = "\n".join([*log, report.table])
     assert report.injections, told
     assert not report.violations, told
