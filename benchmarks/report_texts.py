@@ -51,7 +51,8 @@ TEXTS = {
     "a single record through both stages, with its checkpoint and its transaction. One stage: one subtask, in which the "
     "source's records meet their counts without a shuffle. The plain loop: one process without an engine or a checkpoint, "
     "the limit of machine and broker. Spark's micro-batch: "
-    "transformWithState in Python with the same counts, from files, at least once, until the driver holds the results.",
+    "transformWithState in Python with the same counts, from files, at least once, until the driver holds the results. "
+    "Users come at random, in the micro-batch's job in a cycle.",
     "start": "Seconds from the start of the process to the first line of a small stateful job (two stages, parallelism "
     "2); medians of starts in turn. Warm: with the AOT cache; cold: without. PySpark runs two stages without "
     "state, with Spark's default settings; Flink runs the same job in Java, in a local cluster of one JVM.",
