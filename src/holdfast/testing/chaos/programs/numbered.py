@@ -75,7 +75,8 @@ class Track(KeyedProcessFunction):
         self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.LONG()))
         self.recent = runtime_context.get_list_state(ListStateDescriptor("recent", Types.LONG()))
         self.minutes = runtime_context.get_map_state(MapStateDescriptor("minutes", Types.LONG(), Types.LONG()))
-        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.PRIMITIVE_ARRAY(Types.BYTE())))
+        if self.value_bytes:
+            self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.PRIMITIVE_ARRAY(Types.BYTE())))
 
     def process_element(self, value: Record, ctx: Any) -> Iterator[Any]:
         """Emit what is known of the record's key; every seventh record goes to the side output, too."""

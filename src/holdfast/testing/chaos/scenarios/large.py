@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from holdfast.testing.chaos.faults import disks, drivers, processes
-from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
+from holdfast.testing.chaos.scenarios.numbers import DRIVER_FAULTS, NumberedScenario
 from holdfast.testing.chaos.stage import Stage
 
 __all__ = ["Large"]
@@ -27,13 +27,7 @@ class Large(NumberedScenario):
     keys = 3_000
     driver_settings: ClassVar = {"value_bytes": 4_096}
     faults: ClassVar = {
-        "driver killed": drivers.kill_driver,
-        "driver killed several times": drivers.kill_driver_repeatedly,
-        "driver dies at steps of its recovery": drivers.die_at_steps,
-        "driver and local stores gone": drivers.lose_machine,
-        "driver paused, successor takes over": drivers.pause_driver,
-        "rescaled while it runs": drivers.rescale,
-        "killed while it is rescaled": drivers.rescale_and_die,
+        **DRIVER_FAULTS,
         "Spark's JVM killed": processes.kill_jvm,
         "task slot killed": processes.kill_slot,
         "all task slots killed": processes.kill_slots,

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from holdfast.errors import HoldfastError
+from holdfast.testing.chaos.faults import drivers
 from holdfast.testing.chaos.programs.numbered import PARTITIONS, Expected, Numbers, compare, sent
-from holdfast.testing.chaos.scenario import Scenario
+from holdfast.testing.chaos.scenario import Fault, Scenario
 from holdfast.testing.chaos.topics import Feed, Watcher, read_topic
 
-__all__ = ["NumberedScenario"]
+__all__ = ["DRIVER_FAULTS", "NumberedScenario"]
+
+DRIVER_FAULTS: Mapping[str, Fault] = {
+    "driver killed": drivers.kill_driver,
+    "driver killed several times": drivers.kill_driver_repeatedly,
+    "driver dies at steps of its recovery": drivers.die_at_steps,
+    "driver and local stores gone": drivers.lose_machine,
+    "driver paused, successor takes over": drivers.pause_driver,
+    "rescaled while it runs": drivers.rescale,
+    "killed while it is rescaled": drivers.rescale_and_die,
+}
+"""What may happen to a driver with Spark."""
 
 DRAIN_S = 480.0
 _LOOK_S = 15.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from holdfast.testing.chaos.faults import brokers, disks, drivers, processes
-from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
+from holdfast.testing.chaos.scenarios.numbers import DRIVER_FAULTS, NumberedScenario
 
 __all__ = ["Processes"]
 
@@ -18,13 +18,7 @@ class Processes(NumberedScenario):
     about = "Spark's processes, task slots, drivers, disks and a broker die, sleep, fill up"
     without_spark = False
     faults: ClassVar = {
-        "driver killed": drivers.kill_driver,
-        "driver killed several times": drivers.kill_driver_repeatedly,
-        "driver dies at steps of its recovery": drivers.die_at_steps,
-        "driver and local stores gone": drivers.lose_machine,
-        "driver paused, successor takes over": drivers.pause_driver,
-        "rescaled while it runs": drivers.rescale,
-        "killed while it is rescaled": drivers.rescale_and_die,
+        **DRIVER_FAULTS,
         "everything paused, successor takes over": drivers.pause_everything,
         "Spark's JVM killed": processes.kill_jvm,
         "Python worker killed": processes.kill_worker,
