@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from programs import output_of, surroundings
+
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 START = """
 import sys
@@ -47,8 +49,8 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {"PYTHONPATH": str(SOURCES), "XDG_STATE_HOME": str(self.directory / "state"), "TMPDIR": str(self.directory)}
-        return {**os.environ, **own, "COLUMNS": "200"}
+        own = {"PYTHONPATH": str(SOURCES), "XDG_STATE_HOME": str(self.directory / "state"), "COLUMNS": "200"}
+        return {**os.environ, **own, **surroundings(self.directory)}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -65,7 +67,7 @@ class Shell:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=600)
+        out, err = output_of(process, self.directory)
         assert "Traceback" not in out + err, err
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 

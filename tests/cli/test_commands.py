@@ -19,6 +19,7 @@ from holdfast.checkpoint.files import unpack
 from holdfast.common import Types
 from holdfast.errors import HoldfastError
 from holdfast.state_api import SavepointReader
+from programs import output_of
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def the_newest_checkpoint_is_held_while_a_command_or_another_process_reads_it(
         assert {path, scanned.snapshot.path} == {each["path"] for each in json.loads(held)["holds"]}
         assert [batch for batch in scanned.read_keyed_state("totals", key_type=Types.STRING())]
     waiting.send_signal(signal.SIGINT)
-    waiting.communicate(timeout=600)
+    output_of(waiting, shell.directory)
     assert waiting.returncode == 0
     assert json.loads(urllib.request.urlopen(f"{job['url']}/jobs/{job['id']}/holds").read()) == {"holds": []}
 
@@ -258,6 +259,6 @@ def test_two_jobs_of_one_name_are_told_apart_by_their_ids_and_cancelled(shell: S
         assert shell.json("cancel", other)["state"] == "CANCELED"
     finally:
         second.send_signal(signal.SIGTERM)
-        _, err = second.communicate(timeout=600)
+        _, err = output_of(second, shell.directory)
     assert "Job payments: CANCELED" in err
     assert [each["id"] for each in shell.json("list")] == [job["id"]]

@@ -13,6 +13,7 @@ import pytest
 
 from awaiting import until
 from cli.shell import PAYMENTS, Shell
+from programs import output_of
 
 pytestmark = pytest.mark.spark
 
@@ -72,7 +73,7 @@ def test_control_c_completes_the_epoch_and_says_how_to_go_on(shell: Shell) -> No
     running = shell.start("run", "-p", "1", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}", program)
     until(lambda: [each for each in shell.json("list") if each["name"] == "interrupted" and each["state"] == "RUNNING"])
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-    _, err = running.communicate(timeout=600)
+    _, err = output_of(running, shell.directory)
     assert running.returncode == 130, err
     assert "Traceback" not in err
     assert "Job interrupted: CANCELED after" in err
@@ -150,7 +151,7 @@ def test_standby_drivers_take_over_from_a_dead_and_from_a_leaving_one_and_end_wi
     page = urllib.request.urlopen(f"{runs['url'].partition('/#')[0]}/jobs/{runs['jobs'][0]['jid']}/view").read()
     assert json.loads(page)["epochs"]
     history.send_signal(signal.SIGINT)
-    history.communicate(timeout=600)
+    output_of(history, other.directory)
 
 
 def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell) -> None:
@@ -160,7 +161,7 @@ def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell)
     env.execute("division")
     """
     process = shell.start("run", "-p", "1", "-D", "rest.port=0", shell.program("division.py", program))
-    _, err = process.communicate(timeout=600)
+    _, err = output_of(process, shell.directory)
     assert process.returncode == 1
     assert "ZeroDivisionError" in err
     assert 'division.py", line' in err
@@ -168,7 +169,7 @@ def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell)
     assert "holdfast/datastream" not in err
     (ended,) = [each for each in shell.json("list", "--all") if each["name"] == "division"]
     assert ended["state"] == "FAILED"
-    failure = json.loads(shell.start("status", "division", "--json").communicate(timeout=600)[0])["failure"]
+    failure = json.loads(output_of(shell.start("status", "division", "--json"), shell.directory)[0])["failure"]
     assert "ZeroDivisionError" in failure
     assert "holdfast/" not in failure
 
@@ -187,7 +188,7 @@ def a_program_that_runs_no_job_is_told_so(tmp_path: Path, text: str, code: int, 
     program = own.program("program.py", text)
     for detached in ([], ["-d"]):
         process = own.start("run", *detached, program)
-        _, err = process.communicate(timeout=600)
+        _, err = output_of(process, own.directory)
         assert said in err
         assert process.returncode == (code if not detached else 1), err
         assert "holdfast/cli" not in err

