@@ -169,6 +169,9 @@ class Course:
         self._samples.append((time.time(), self._usage.by_role()))
 
 
+_PLAIN_LOOP = compile("x = 0\nfor _ in range(10_000_000):\n    x += 1", "plain loop", "exec")
+
+
 @dataclass
 class Run:
     """A finished run."""
@@ -179,6 +182,8 @@ class Run:
     usage: Usage
     load: float
     """The load average before the run."""
+    plain_loop_s: float
+    """The time of a plain loop (see `plain_loop_s`) before the run."""
     capped: bool
     """Whether the run was killed after its time limit."""
     began: float
@@ -193,6 +198,7 @@ class Run:
 def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Run:
     """Run a program to its end, or for at most ``cap_s`` seconds."""
     load = os.getloadavg()[0]
+    loop_s = plain_loop_s()
     usage = Usage()
     began = time.time()
     with tempfile.TemporaryFile("w+") as said:
@@ -214,7 +220,7 @@ def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = No
         usage.end()
         said.seek(0)
         output = said.read()
-    return Run(output, child.returncode, wall, usage, load, capped, began)
+    return Run(output, child.returncode, wall, usage, load, loop_s, capped, began)
 
 
 class Killed:
@@ -328,6 +334,7 @@ def usage_of(done: Run) -> dict[str, Any]:
         "cpu_by_process_s": roles,
         "peak_rss_mb": done.usage.peak_rss >> 20,
         "load_before": round(done.load, 2),
+        "plain_loop_s": round(done.plain_loop_s, 2),
         "capped": done.capped,
     }
 
@@ -344,6 +351,27 @@ def results() -> Iterator[dict[str, Any]]:
     if RESULTS.exists():
         for line in RESULTS.read_text().splitlines():
             yield json.loads(line)
+
+
+def plain_loop_s() -> float:
+    """The seconds of a plain loop of ten million additions in a module: how fast the machine is at the moment.
+
+    Machines that share their cores with others are at times half as fast.
+    """
+    began = time.perf_counter()
+    exec(_PLAIN_LOOP, {})
+    return time.perf_counter() - began
+
+
+def circumstances(results: Sequence[Mapping[str, Any]]) -> str:
+    """Tell in a sentence on what machine these results came about, how fast it was, and how busy."""
+    first, last = (f"{choose(each['plain_loop_s'] for each in results):.2f}" for choose in (min, max))
+    loop = first if first == last else f"{first} to {last}"
+    loads = [each["load_before"] for each in results]
+    return (
+        f"{machine()}; before the runs, a plain loop of ten million additions took {loop} s, and the load average was "
+        f"{min(loads)} to {max(loads)}, partly that of the run before"
+    )
 
 
 def machine() -> str:

@@ -96,9 +96,8 @@ def _sections(session: str, results: list[Result]) -> dict[str, list[str]]:
         if not mine:
             continue
         good = [result for result in mine if result.get("ok", True) and "error" not in result]
-        loads = [result["load_before"] for result in mine]
         page = [f"## {TITLES[scenario]}", "", TEXTS[scenario], ""]
-        page += [f"Measured {session}: {measure.machine()}. Load average before the runs {min(loads)} to {max(loads)}.", ""]
+        page += [f"Measured {session}: {measure.circumstances(mine)}.", ""]
         if good:
             page += section(good)
         for failed in (result for result in mine if result not in good):

@@ -53,10 +53,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _write(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> None:
     """Put the table into the page."""
-    loads = [figures["load_before"] for figures in results]
     told = (
-        f"{time.strftime('%Y-%m-%d')}: {measure.machine()}. {number(options.events):,} events, medians of {options.rounds} "
-        f"rounds; load average before the runs {min(loads)} to {max(loads)}, partly that of the run before."
+        f"{time.strftime('%Y-%m-%d')}: {number(options.events):,} events, medians of {options.rounds} rounds. "
+        f"{measure.circumstances(results)}."
     )
     head, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
