@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import threading
+import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -147,7 +147,8 @@ def hold(
             with contextlib.suppress(KeyboardInterrupt):  # which may come as soon as the path is printed
                 print(held.path, flush=True)
                 note(f"Checkpoint {held.checkpoint_id} of {found.name} is held until Ctrl-C.")
-                threading.Event().wait()
+                while True:
+                    time.sleep(0.2)  # short, because another thread may get the signal, which does not end a sleep
             return
         ended = subprocess.run([each.replace("{}", held.path) for each in reader], check=False)
     if ended.returncode:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import HoldfastError
@@ -11,6 +13,10 @@ from holdfast.errors import HoldfastError
 __all__ = ["CompletableFuture"]
 
 T = TypeVar("T")
+
+_LOOK_EVERY_S = 0.2
+"""How often a wait lets Python handle signals. Only the main thread does that, and the kernel may give Ctrl-C to another
+thread, which does not wake it."""
 
 
 class CompletableFuture(Generic[T]):
@@ -49,15 +55,25 @@ class CompletableFuture(Generic[T]):
             TimeoutError: the value did not arrive in time.
             Exception: the job failed with this error.
         """
-        error = self._future.exception(timeout)
+        error = self.exception(timeout)
         if error is not None:
             # Drop the earlier traceback, or a second call would show the first call's frames too.
             raise error.with_traceback(None) if isinstance(error, HoldfastError) else error
         return self._future.result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end; return the error, or None on success."""
-        return self._future.exception(timeout)
+        """Wait for the end, at most ``timeout`` seconds; return the error, or None on success.
+
+        Raises:
+            TimeoutError: the end did not come in time.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._future.done():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            wait([self._future], min(left, _LOOK_EVERY_S))
+        return self._future.exception()
 
     def __await__(self) -> Generator[Any, None, T]:
         import asyncio

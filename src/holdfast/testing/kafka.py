@@ -463,7 +463,8 @@ def run_broker(
                 broker.create_topic(name, partitions)
         ready(broker.bootstrap_servers, broker.version, broker.log_file)
         assert broker._process is not None
-        broker._process.wait()
+        while broker._process.poll() is None:
+            time.sleep(0.2)  # short, because another thread may get the signal, which does not end a wait
         raise HoldfastError(f"The broker ended:\n{broker._log_tail()}")
     except KeyboardInterrupt:
         broker.stop()
