@@ -22,6 +22,7 @@ BENCH = ROOT / ".bench"
 """The directory of all files made by benchmarks."""
 RESULTS = BENCH / "results.jsonl"
 _SAMPLE_S = 0.2
+_PLAIN_LOOP = compile("x = 0\nfor _ in range(10_000_000):\n    x += 1", "plain loop", "exec")
 
 
 @dataclass
@@ -167,9 +168,6 @@ class Course:
     def _sample(self) -> None:
         self._usage.sample(this_process())
         self._samples.append((time.time(), self._usage.by_role()))
-
-
-_PLAIN_LOOP = compile("x = 0\nfor _ in range(10_000_000):\n    x += 1", "plain loop", "exec")
 
 
 @dataclass

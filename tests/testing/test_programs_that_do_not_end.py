@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from awaiting import until
 from programs import output_of, surroundings, wait_until
 
 STUCK = """
-import subprocess, sys, time
+import pathlib, subprocess, sys, time
+
+def stuck(name):
+    pathlib.Path(__file__).with_name(name).touch()
+    time.sleep(3600)
+
 if len(sys.argv) == 1:
     subprocess.Popen([sys.executable, __file__, "slot"])
     print("begun", flush=True)
-    {end}
-
-def stuck():
-    time.sleep(3600)
-
-stuck()
+    {then}
+stuck("slot")
 """
 
 
@@ -30,11 +32,15 @@ def start(directory: Path, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit()"], ids=["the program itself", "a process that outlives it"])
-def a_program_that_does_not_end_is_killed_with_all_its_processes_and_shows_their_threads(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize(
+    "then", ["stuck('program')", "sys.exit()"], ids=["the program itself", "a process that outlives it"]
+)
+def a_program_that_does_not_end_is_killed_with_all_its_processes_and_shows_their_threads(tmp_path: Path, then: str) -> None:
     program = tmp_path / "program.py"
-    program.write_text(STUCK.format(end=end))
+    program.write_text(STUCK.format(then=then))
     running = start(tmp_path, sys.executable, str(program))
+    for each in {"slot", *(["program"] if "stuck" in then else [])}:
+        until((tmp_path / each).exists)
     with pytest.raises(AssertionError, match=r"does not end\nbegun\n(.|\n)*program.py\", line \d+ in stuck"):
         output_of(running, tmp_path, 1)
     assert running.returncode is not None
@@ -68,5 +74,5 @@ env.execute("stuck")
     with pytest.raises(AssertionError) as failure:
         output_of(running, tmp_path, 1)
     assert "in stuck" in str(failure.value)
-    assert "org.apache.spark.api.python.PythonRunner" in str(failure.value)
+    assert "dag-scheduler-event-loop" in str(failure.value)
     assert "in execute" in str(failure.value)
