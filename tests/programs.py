@@ -45,14 +45,14 @@ def _kill(program: subprocess.Popen[str], directory: Path) -> str:
     def others() -> dict[int, str]:
         return {process: command for process, command in _processes(directory) if process != program.pid}
 
-    commands = others()
-    for process, command in commands.items():
-        if command == "java":
-            _send(process, signal.SIGQUIT)
-    time.sleep(1 if "java" in commands.values() else 0)  # Java shows its threads soon, and does not say when it has
-    for process, command in commands.items():
-        if command != "java":
-            _send(process, signal.SIGABRT)
+    found = others()
+    java = {process for process, command in found.items() if command == "java"}
+    for process in java:
+        _send(process, signal.SIGQUIT)
+    if java:
+        time.sleep(1)  # it shows its threads soon, and does not say when it has
+    for process in found.keys() - java:
+        _send(process, signal.SIGABRT)
     deadline = time.monotonic() + 10
     while set(others().values()) - {"java"} and time.monotonic() < deadline:
         time.sleep(0.05)  # they write through Java and the program, so they come first
