@@ -26,12 +26,13 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime import slot, slot_server, slot_starter, spark, task_host
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
+from holdfast.runtime.process_end import await_end
 from holdfast.runtime.slot import SlotClient
 from holdfast.runtime.slot_server import SlotServer
 from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.task_host import TaskHost
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
-from holdfast.runtime.wire import DONE, END, WORKING, WireClosed, connect
+from holdfast.runtime.wire import DONE, END, NEED_SETUP, WORKING, WireClosed, connect
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -152,8 +153,8 @@ def a_slot_that_starts_a_task_early_is_not_taken_for_one_that_hangs(tmp_path: Pa
     with serving(tmp_path, program) as client:
         assert list(client.run("s", None, b"", iter(()))) == [(-1, b"report")]
         assert program.began.wait(60)
-        wire = client._call(pickle.dumps(("s", b""), 5))
-        assert wire.receive()[0] == WORKING
+        wire, kind, _ = client._call(pickle.dumps(("s", b""), 5))
+        assert kind == WORKING
         program.goes_on.set()
         assert wire.receive()[0] == END
         wire.send(END)
@@ -183,7 +184,7 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
     os.kill(process, signal.SIGSTOP)
     monkeypatch.setattr(slot, "_RETIRE_TIMEOUT", 0.2)
     client.retire()
-    slot_server._await_end(process)
+    await_end(process)
 
 
 class Closed(Program):
@@ -232,6 +233,26 @@ def clients(tmp_path: Path) -> Iterator[list[SlotClient]]:
         client.retire()
 
 
+def a_slot_that_is_killed_before_it_answers_is_replaced_within_the_call(clients):
+    killed = started(clients[0])
+    os.kill(killed, signal.SIGSTOP)  # it takes connections, but does not answer, as while it dies
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(clients[0]._call, pickle.dumps(("s", b""), 5))
+        assert not await_end(killed, 0.2)
+        os.kill(killed, signal.SIGKILL)
+        wire, kind, _ = call.result()
+    assert kind == NEED_SETUP
+    assert wire.peer() != killed
+    wire.close()
+
+
+def a_call_that_ends_each_slot_fails(clients):
+    first = started(clients[0])
+    with pytest.raises(WireClosed):
+        clients[0]._call(b"not a call")
+    assert await_end(first, 60)
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def the_slots_that_are_started_at_the_same_time_are_forks_of_one_process_which_ends_after_them(clients, tmp_path: Path):
     with ThreadPoolExecutor(3) as pool:
@@ -243,11 +264,11 @@ def the_slots_that_are_started_at_the_same_time_are_forks_of_one_process_which_e
         assert f"holdfast.runtime.slot_main\0{tmp_path}/slot-{n}.sock\0".encode() in command, "ps tells the slots apart"
     assert len(os.listdir(f"/proc/{starter}/task")) == 1, "its imports start no threads, which a fork would lose"
     os.kill(processes[1], signal.SIGKILL)
-    slot_server._await_end(processes[1])
+    await_end(processes[1])
     assert parent(started(clients[1])) == starter
     for client in clients:
         client.retire()
-    slot_server._await_end(starter)
+    await_end(starter)
     assert not list(tmp_path.glob("starter-*.sock"))
     assert started(clients[0]) not in processes, "there is another starter when one is needed"
 
@@ -256,7 +277,7 @@ def the_slots_that_are_started_at_the_same_time_are_forks_of_one_process_which_e
 def a_starter_that_was_killed_is_replaced_and_its_slots_serve_on(clients):
     first = started(clients[0])
     os.kill(parent(first), signal.SIGKILL)
-    slot_server._await_end(parent(first))
+    await_end(parent(first))
     second = started(clients[1])
     assert started(clients[0]) == first
     assert parent(second) != parent(first)
@@ -275,7 +296,7 @@ def a_starter_that_hangs_is_replaced_and_forks_nothing_later(clients, tmp_path: 
     assert parent(second) != hanging
     clients[0].retire()
     os.kill(hanging, signal.SIGCONT)
-    slot_server._await_end(hanging)
+    await_end(hanging)
     assert started(clients[1]) == second
     assert parent(started(clients[2])) == parent(second)
 

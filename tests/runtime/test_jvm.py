@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from holdfast.runtime import spark_context
+from holdfast.runtime.process_end import await_end
 
 ENDS_AT_ONCE = """
 import os, signal, sys
@@ -33,17 +33,10 @@ def test_a_jvm_ends_with_a_program_that_ends_before_it_is_used(how: str) -> None
     assert program.stdout is not None
     with program, program.stdout:
         pid = int(program.stdout.readline())
-    try:
-        watch = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        ended, _, _ = select.select([watch], [], [], 60)
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-        assert ended, "the JVM lives on without its program"
-    finally:
-        os.close(watch)
+    ended = await_end(pid, 60)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    assert ended, "the JVM lives on without its program"
 
 
 def test_no_second_jvm_starts_beside_that_of_a_session_that_the_program_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

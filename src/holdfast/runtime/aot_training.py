@@ -12,13 +12,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import Java, find_java
 from holdfast.runtime.jvm import spark_jars, start_jvm
+from holdfast.runtime.process_end import await_end
 
 __all__ = ["create", "make"]
 
@@ -117,8 +117,7 @@ def _quiet_processes() -> Iterator[None]:
 
 def _main(arguments: list[str]) -> int:
     if arguments:
-        with contextlib.suppress(OSError, AttributeError):  # it has ended, or this system cannot wait for it
-            wait([os.pidfd_open(int(arguments[0]))], _PATIENCE_S)  # type: ignore[attr-defined, unused-ignore]
+        await_end(int(arguments[0]), _PATIENCE_S)
         os.nice(19)
     try:
         java = find_java()

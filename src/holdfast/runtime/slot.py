@@ -22,6 +22,7 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.local_directory import LocalDirectory, host_name
+from holdfast.runtime.process_end import await_end
 from holdfast.runtime.slot_starter import fork_slot
 from holdfast.runtime.wire import (
     DONE,
@@ -47,6 +48,8 @@ log = logging.getLogger("holdfast.slot")
 
 _ANSWER_TIMEOUT = 20.0
 """A slot that accepts no call for this time (seconds) is stopped or hangs."""
+_END_TIMEOUT = 1.0
+"""The time (seconds) in which a process that was killed has ended after it has closed its connections."""
 _LOAD_TIMEOUT = 60.0
 """The time (seconds) in which a slot loads a job for which it stands by."""
 _RETIRE_TIMEOUT = 4.0
@@ -94,9 +97,8 @@ class SlotClient:
             ) from error
 
     def _run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        wire = self._call(pickle.dumps((started, call), 5))
+        wire, kind, payload = self._call(pickle.dumps((started, call), 5))
         try:
-            kind, _, payload = wire.receive()
             if kind == WORKING:
                 kind, _, payload = wire.receive()
             if kind == NEED_SETUP:
@@ -195,20 +197,32 @@ class SlotClient:
         finally:
             wire.close()
 
-    def _call(self, request: bytes) -> Wire:
-        """Ask the slot to run a task; returns the connection for its answer.
+    def _call(self, request: bytes) -> tuple[Wire, int, bytes]:
+        """Ask the slot to run a task; returns the connection, and the kind and payload of its first answer.
 
         A slot that is stopped, or hangs in a task that Spark has given up, does not answer: it is killed, so that it cannot
-        do any harm later, and replaced.
+        do any harm later, and replaced. So is one that ends before it answers: a process that was killed takes connections
+        for some milliseconds yet. If that happens twice, something ends each slot.
+
+        Raises:
+            WireClosed: the slot has refused the call, or two have ended before they answered.
         """
+        one_has_ended = False
         while True:
             wire = self._connect()
+            process = wire.peer()
             try:
                 wire.send(RUN, request)
                 wire.flush()
                 if wire.answers(_ANSWER_TIMEOUT):
-                    return wire
-                process = wire.peer()
+                    kind, _, payload = wire.receive()
+                    return wire, kind, payload
+            except WireClosed:
+                wire.close()
+                if one_has_ended or not await_end(process, _END_TIMEOUT):
+                    raise
+                one_has_ended = True
+                continue
             except BaseException:
                 wire.close()
                 raise

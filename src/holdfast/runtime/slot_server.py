@@ -11,10 +11,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.doorman import Doorman, Message
+from holdfast.runtime.process_end import await_end
 from holdfast.runtime.wire import (
     DONE,
     END,
@@ -47,21 +47,6 @@ _COLLECT_ALL_EVERY = 4096
 """Calls between two full garbage collections, for cycles that a program drops late. They take 0.5 s for a million rows."""
 _IDLE_LIMIT = 900.0
 """A slot without calls for this time (seconds) ends; the next call starts it again."""
-
-
-def _await_end(process: int) -> None:
-    """Return when the process has ended."""
-    try:
-        watch = os.pidfd_open(process)  # type: ignore[attr-defined, unused-ignore]  # Linux only
-    except ProcessLookupError:
-        return
-    except (AttributeError, OSError):  # not supported here: check every second
-        with contextlib.suppress(ProcessLookupError):
-            while True:
-                os.kill(process, 0)
-                time.sleep(1)
-        return
-    wait([watch])
 
 
 class SlotServer:
@@ -142,7 +127,7 @@ class SlotServer:
 
     def _watch_executor(self) -> None:
         """End with the executor, even during a call that hangs, to release locks and connections."""
-        _await_end(self._executor)
+        await_end(self._executor)
         self._orphaned = True
         time.sleep(_ORPHAN_PATIENCE)
         os._exit(1)
