@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import IncompatibleState
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ __all__ = [
     "SplitRange",
     "WriterContext",
     "check_form",
+    "produced_type",
 ]
 
 
@@ -184,6 +186,12 @@ class JudgingSource(Source, Protocol):
         Raises:
             IncompatibleState: it is not a position in this source.
         """
+
+
+def produced_type(source_or_schema: object) -> TypeInformation | None:
+    """The records' type, if the source, its file format or its schema declares it (Flink's ResultTypeQueryable)."""
+    declared = getattr(source_or_schema, "get_produced_type", None)
+    return None if declared is None else declared()
 
 
 def check_form(stored: Any, fields: Collection[str], source_or_sink: str, version: int | None = None) -> None:

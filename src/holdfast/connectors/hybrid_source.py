@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import (
     Batch,
     Enumerator,
@@ -18,6 +19,7 @@ from holdfast.connectors.base import (
     SourceReader,
     SplitRange,
     check_form,
+    produced_type,
 )
 from holdfast.errors import ConfigurationError, IncompatibleState
 
@@ -55,6 +57,11 @@ class HybridSource:
     def timestamped(self) -> bool:
         """Whether the records of all sources have timestamps."""
         return all(getattr(source, "timestamped", True) for source in self.sources)
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The records' type, if all sources declare the same one."""
+        types = {produced_type(source) for source in self.sources}
+        return types.pop() if len(types) == 1 else None
 
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
         """Create the enumerator, in the driver."""

@@ -29,7 +29,7 @@ from holdfast.common.restart_strategy import RestartStrategyConfiguration
 from holdfast.common.type_variables import R
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.watermark_strategy import WatermarkStrategy
-from holdfast.connectors.base import Source
+from holdfast.connectors.base import Source, produced_type
 from holdfast.connectors.collection import CollectionSource
 from holdfast.connectors.file.formats import TextFormat
 from holdfast.connectors.file.source import FileSource
@@ -254,7 +254,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             source: The source, e.g. a KafkaSource.
             watermark_strategy: Timestamps and watermarks; ``WatermarkStrategy.no_watermarks()`` for none.
             source_name: The source's name, for plans, metrics and messages.
-            type_info: The declared type of the records.
+            type_info: The declared type of the records; by default that of the source's schema, if it declares one, e.g.
+                a JsonRowDeserializationSchema.
 
         Raises:
             TypeError: an argument is of another class.
@@ -269,7 +270,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 f"{watermark_strategy!r}."
             )
         check_strategy(watermark_strategy, "the watermark strategy of from_source()")
-        return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
+        declared = produced_type(source) if type_info is None else type_info
+        return self._add_source(source, source_name, check_type(declared, "from_source()"), watermark_strategy)
 
     def add_source(
         self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation[R] | None = None
@@ -289,8 +291,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """
         if not isinstance(input_format, Source):
             raise NotImplementedError("this InputFormat is an object of the JVM; read with from_source() and a FileSource")
-        produced = getattr(input_format, "get_produced_type", lambda: None)
-        return self.add_source(input_format, type(input_format).__name__, type_info or produced())
+        return self.add_source(input_format, type(input_format).__name__, type_info)
 
     @overload
     def from_collection(self, collection: Iterable[R], type_info: None = None) -> DataStream[R]: ...

@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from holdfast.common.avro import AvroSchema, fastavro, to_row
+from holdfast.common.avro import AvroSchema, GenericRecordAvroTypeInfo, fastavro, row_type, to_row
 from holdfast.common.avro_columns import AvroColumns
 from holdfast.common.columns import Columns
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.files import InputFile
 from holdfast.errors import InputLost, UserCodeError
@@ -39,6 +40,12 @@ class AvroFormat:
         self._as_rows = as_rows
         self._by_writer: dict[str, AvroColumns | None] = {}
         """The decoders of the files' schemas."""
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The records' type, if there is a reader's schema."""
+        if self._schema is None:
+            return None
+        return row_type(self._schema) if self._as_rows else GenericRecordAvroTypeInfo(self._schema)
 
     def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the size in bytes, and the mean size of a record in the first block.

@@ -14,7 +14,8 @@ import orjson
 from holdfast.common.columns import columns_of
 from holdfast.common.scans import has_none
 from holdfast.common.serialization import DeserializationSchema
-from holdfast.connectors.base import Batch
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.connectors.base import Batch, produced_type
 from holdfast.connectors.file import lines
 from holdfast.connectors.file.files import InputFile, OpenFile
 from holdfast.errors import ConfigurationError, UserCodeError
@@ -65,6 +66,10 @@ class LineFormat(ABC):
             )
         self.charset = charset
         self._schema = schema
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The records' type, if the schema declares it."""
+        return produced_type(self._schema)
 
     def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the size in bytes, and the mean length of the first lines."""

@@ -28,7 +28,8 @@ from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.storage import refused
-from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
 from holdfast.connectors.file.paths import absolute_path
@@ -72,6 +73,10 @@ class FileSource:
     def bounded(self) -> bool:
         """Whether the source is bounded: True unless it watches directories."""
         return self.discovery_interval is None
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The records' type, if the format has a schema that declares it."""
+        return produced_type(self.format)
 
     def create_enumerator(self, job: JobInfo, uid: str) -> FileEnumerator:
         """Create the enumerator."""

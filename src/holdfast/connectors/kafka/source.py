@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.connectors.base import Enumerator, JobInfo, ReaderContext, SourceReader
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.connectors.base import Enumerator, JobInfo, ReaderContext, SourceReader, produced_type
 from holdfast.connectors.kafka.enumerator import KafkaEnumerator
 from holdfast.connectors.kafka.positions import check_positions
 from holdfast.connectors.kafka.reader import KafkaReader
@@ -23,6 +24,10 @@ class KafkaSource(KafkaSourceOptions):
     Raises:
         ConfigurationError: a property is unknown, or its value is out of range.
     """
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The records' type, if the schema declares it."""
+        return produced_type(self.deserializer)
 
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
         """Create the enumerator, in the driver."""

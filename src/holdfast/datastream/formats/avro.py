@@ -27,8 +27,3 @@ class AvroInputFormat(FileSource):
 
     def __init__(self, path: str, schema: AvroSchema) -> None:
         super().__init__(StreamFormat.avro(schema), [path])
-        self._schema = schema
-
-    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
-        """The type of the records."""
-        return GenericRecordAvroTypeInfo(self._schema)
