@@ -27,7 +27,7 @@ RATIO = 2.5
 """Bytes of deltas for each byte of the base before the next base."""
 ENOUGH = 64 << 20
 """Bytes of deltas that need no base, however small it is."""
-LINKED_RATIO = 0.125
+LINKED_RATIO = 0.0625
 """The same for a base that shares its files with the local store."""
 LINKED_ENOUGH = 256 << 20
 """Bytes of deltas that need no such base: it takes rows in memory to be written to the store."""

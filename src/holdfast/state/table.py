@@ -33,7 +33,7 @@ __all__ = ["RowTable", "store_key"]
 _BATCH = 8 << 20
 """Bytes of rows per write to the store."""
 _MOST_DELETES = 100_000
-_LOOKS = 8
+_LOOKS = 64
 """Rows that are looked at in the time in which one is written."""
 _PART = 512
 """Rows handled at a time: few enough to stay in the processor's cache from one step to the next."""
