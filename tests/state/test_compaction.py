@@ -80,9 +80,9 @@ def the_changes_of_a_part_of_the_state_are_written_one_and_a_half_times_at_most(
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
 @pytest.mark.parametrize("base", [25 * MB, 400 * MB, 2500 * MB, 100_000 * MB])
-def the_deltas_of_a_large_state_stay_below_an_eighth_of_it_with_linked_bases(base: int, share: float) -> None:
+def the_deltas_of_a_large_state_stay_below_a_sixteenth_of_it_with_linked_bases(base: int, share: float) -> None:
     epochs = Epochs(base, 1.0, linked=True)
-    most = max(64 * MB, min(2.5 * base, max(256 * MB, base / 8)))
+    most = max(64 * MB, min(2.5 * base, max(256 * MB, base / 16)))
     while epochs.bases < 3:
         epochs.end(int(base * share))
         assert sum(map(size_of, epochs.handle.deltas)) <= most
