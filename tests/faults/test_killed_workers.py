@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from seed_programs import KEPT, Feed, Program, Reader, bursts_of_payments, judge, new_seed, rate_limit_trips
+
+from holdfast.runtime.process_end import await_end
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
 
@@ -38,17 +38,8 @@ def test_alerts_are_written_once_when_workers_and_slots_are_killed_or_paused(
         paused = draw.choice(program.members("slot"))
         driver.pause(paused)
         driver.kill(*driver.members("worker"))
-        program.wait(lambda: not runs(paused), f"slot {paused} replaced", driver)
+        program.wait(lambda: await_end(paused, 0), f"slot {paused} replaced", driver)
         driver.resume()
         program.wait_for_checkpoints(2)
         judge(program, feed, 1, reader, rate_limit_trips)
     reader.close()
-
-
-def runs(process: int) -> bool:
-    """Whether a process is there and not only waiting to be buried."""
-    try:
-        os.kill(process, 0)
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False

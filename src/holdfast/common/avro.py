@@ -15,7 +15,7 @@ from holdfast.common.typeinfo.base import refuse, register
 from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
-__all__ = ["AvroSchema", "GenericRecordAvroTypeInfo", "fastavro", "from_row", "row_type", "to_row"]
+__all__ = ["AvroSchema", "GenericRecordAvroTypeInfo", "fastavro", "from_row", "record_type", "row_type", "to_row"]
 
 Convert = Callable[[Any], Any]
 _UTC = datetime.timezone.utc
@@ -197,6 +197,15 @@ _TYPES: dict[str, Callable[[], TypeInformation]] = {
     **dict.fromkeys(("timestamp-millis", "timestamp-micros"), Types.SQL_TIMESTAMP),
     **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), Types.SQL_TIMESTAMP),
 }
+
+
+def record_type(schema: AvroSchema, as_rows: bool) -> TypeInformation:
+    """The type of a schema's records, as Rows or as dicts.
+
+    Raises:
+        ConfigurationError: as `row_type`.
+    """
+    return row_type(schema) if as_rows else GenericRecordAvroTypeInfo(schema)
 
 
 def row_type(schema: AvroSchema) -> TypeInformation:

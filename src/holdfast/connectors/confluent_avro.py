@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.common.avro import AvroSchema, GenericRecordAvroTypeInfo, from_row, row_type, to_row
+from holdfast.common.avro import AvroSchema, from_row, record_type, to_row
 from holdfast.common.avro_columns import AvroColumns
 from holdfast.common.columns import Columns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
@@ -63,7 +63,7 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
 
     def get_produced_type(self) -> TypeInformation:
         """The records' type."""
-        return row_type(self._schema) if self._rows else GenericRecordAvroTypeInfo(self._schema)
+        return record_type(self._schema, self._rows)
 
     def deserialize(self, data: bytes) -> Any:
         """Decode a record.

@@ -28,10 +28,11 @@ def await_end(process: int, seconds: float | None = None) -> bool:
 
 def _look_for_end(process: int, seconds: float | None) -> bool:
     until = None if seconds is None else time.monotonic() + seconds
-    while until is None or time.monotonic() < until:
+    while True:
         try:
             os.kill(process, 0)
         except ProcessLookupError:
             return True
+        if until is not None and time.monotonic() >= until:
+            return False
         time.sleep(_LOOK_EVERY)
-    return False

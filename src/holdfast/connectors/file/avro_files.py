@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from holdfast.common.avro import AvroSchema, GenericRecordAvroTypeInfo, fastavro, row_type, to_row
+from holdfast.common.avro import AvroSchema, fastavro, record_type, to_row
 from holdfast.common.avro_columns import AvroColumns
 from holdfast.common.columns import Columns
 from holdfast.common.typeinfo import TypeInformation
@@ -43,9 +43,7 @@ class AvroFormat:
 
     def get_produced_type(self) -> TypeInformation | None:
         """The records' type, if there is a reader's schema."""
-        if self._schema is None:
-            return None
-        return row_type(self._schema) if self._as_rows else GenericRecordAvroTypeInfo(self._schema)
+        return None if self._schema is None else record_type(self._schema, self._as_rows)
 
     def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the size in bytes, and the mean size of a record in the first block.
