@@ -92,9 +92,15 @@ def a_file_is_copied_in_parts_and_damage_is_detected(memory, tmp_path, monkeypat
         files.fetch_raw(storage, handle, str(tmp_path / "copy"))
 
 
-def test_bytes_that_do_not_shrink_are_stored_uncompressed():
-    payload = os.urandom(1000)
+@pytest.mark.parametrize("saved", [0, 60])
+def test_bytes_that_hardly_shrink_are_stored_uncompressed(saved):
+    payload = os.urandom(1000) + bytes(saved)
     assert len(pack(payload)) == len(payload) + 40
+
+
+def test_bytes_that_shrink_by_a_tenth_are_compressed():
+    payload = os.urandom(1000) + bytes(120)
+    assert len(pack(payload)) < 1100
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["contained", "raw"])

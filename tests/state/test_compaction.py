@@ -264,6 +264,47 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
     backend.close()
 
 
+def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evicted_counts: bool) -> tuple[int, int]:
+    """The epochs in which all rows go to the store, while new keys push older ones out; and the rows written in these."""
+    written: list[int] = []
+    write_rows = RocksDBStore.write
+
+    def counted(self: RocksDBStore, puts: Iterable[tuple[bytes, bytes]], *rest: Any) -> None:
+        rows = list(puts)
+        written.append(len(rows))
+        write_rows(self, rows, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RocksDBStore, "write", counted)
+        patched.setattr(keyed_state, "_PORTION", 10 << 10)
+        patched.setattr("holdfast.state.table._PART", 16)
+        if not evicted_counts:
+            patched.setattr(keyed_state, "_EVICTED", 0)
+        backend = Backend("rocksdb", [TEXT], directory, **{"state.backend.cache.size": "8mb"})
+        number = epochs = 0
+        while backend.backend.uploading is None:
+            for number in range(number, number + 200):
+                backend.use(number)
+                backend.handles["text"].update("x" * 1000)
+            if len(backend.state.spaces["keyed"].table().rows) < number:
+                if not epochs:
+                    patched.setattr(keyed_backend, "due", lambda handles, _: Base())
+                    written.clear()
+                epochs += 1
+            backend.checkpoint()
+        backend.close()
+    return epochs, sum(written)
+
+
+def the_committed_rows_go_to_the_store_in_fewer_epochs_while_others_are_evicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, rows_slow = epochs_until_a_base(tmp_path / "slow", monkeypatch, evicted_counts=False)
+    quick, rows_quick = epochs_until_a_base(tmp_path / "quick", monkeypatch, evicted_counts=True)
+    assert 3 <= quick <= 0.6 * slow, (quick, slow)
+    assert rows_quick < 1.2 * rows_slow, (rows_quick, rows_slow)
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["for good", "and filled again"])
 @pytest.mark.parametrize("dropped", [0, 60_000])
 def a_window_that_is_dropped_while_rows_go_to_the_store_leaves_none_there(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.files import write_file
+from holdfast.checkpoint.files import compress, write_file
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState
@@ -78,6 +79,25 @@ def in_order(drawn: list[tuple[int, int, bytes]]) -> list[Piece]:
 
 
 contents = st.dictionaries(sections, st.tuples(st.booleans(), pieces.map(in_order)), max_size=6)
+
+
+def stored_sizes(storage, objects, *pieces: bytes) -> list[int]:
+    """The stored bytes of each piece of a section."""
+    handle = write_delta(storage, "d", [Change(section(1), False, [Piece(n, n, data) for n, data in enumerate(pieces)])])
+    (stored,) = read_stored(storage, handle).sections
+    objects.objects.clear()
+    return [piece.length for piece in stored.pieces]
+
+
+def the_pieces_that_do_not_shrink_are_seldom_tried_and_others_are_compressed_again(storage, objects, monkeypatch):
+    tried = []
+    monkeypatch.setattr(delta, "compress", lambda data: tried.append(len(data)) or compress(data))
+    noise, text = os.urandom(20_000), b"text that shrinks " * 1000
+    assert stored_sizes(storage, objects, *[noise] * 200) == [20_000] * 200
+    assert 10 < tried.count(20_000) < 20
+    sizes = stored_sizes(storage, objects, *[noise] * 20, *[text] * 50)
+    assert sum(size < 1000 for size in sizes) > 30, sizes
+    assert max(stored_sizes(storage, objects, *[os.urandom(100)] * 50, text)[50:]) < 1000
 
 
 @given(contents, st.none() | st.tuples(st.integers(0, 200), st.integers(0, 200)))

@@ -54,6 +54,8 @@ _FIELDS = struct.Struct("<4sBBHQQ")
 _CHECKSUM = slice(_FIELDS.size, _FIELDS.size + 16)
 _HEADER = _FIELDS.size + 16
 _WORTH_COMPRESSING = 128
+_LITTLE = 16
+"""Bytes that save less than one in so many are stored as they are: whoever reads them would decompress them all for it."""
 _AT_ONCE = 8 << 20
 """Bytes read and written at a time while a file is copied."""
 
@@ -70,10 +72,10 @@ _codecs = _Codecs()
 
 
 def compress(data: Data) -> tuple[Data, int]:
-    """Compress bytes to one zstd frame; returns it with the size of ``data``, or ``data`` and 0 if zstd saves nothing."""
+    """Compress bytes to one zstd frame; returns it with the size of ``data``, or ``data`` and 0 if zstd saves little."""
     if len(data) >= _WORTH_COMPRESSING:
         compressed = _codecs.compressor.compress(data)
-        if len(compressed) < len(data):
+        if len(compressed) < len(data) - len(data) // _LITTLE:
             return compressed, len(data)
     return data, 0
 

@@ -65,6 +65,10 @@ _MOST_TAIL = 1 << 16
 _READ_AT_ONCE = 8 << 20
 _CHANGE = 8 << 20
 """Bytes of a section, before compression, that are one change of those read: a section may be much larger than memory."""
+_LARGE = 4 << 10
+"""Size of a large piece, in bytes."""
+_FUTILE, _AGAIN = 8, 32
+"""Large pieces of a section in a row that compression does not make smaller, after which only every so many-th is tried."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -170,8 +174,10 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
     index: list[Any] = []
     for (state, slice, _), dropped, pieces, _ in sorted(changes, key=lambda change: change.section.prefix):
         entries: list[Any] = []
+        futile = 0
         for first, last, data, head in pieces:
-            body, size = compress(data)
+            body, size = compress(data) if futile < _FUTILE or futile % _AGAIN == 0 else (data, 0)
+            futile = 0 if size else futile + (len(data) >= _LARGE)
             stored.append(body)
             entry = (first, last, len(body), size, xxhash.xxh3_64_intdigest(body))
             entries.append((*entry, head) if head else entry)

@@ -27,6 +27,8 @@ _PORTION, _STEPS = 512 << 10, 512
 """The least that goes to the store in a step, in bytes of memory, and the most steps in which all rows do."""
 _SHARE = 4
 """The part of what the last epoch loaded that goes to the store in a step: so an epoch takes little longer for it."""
+_EVICTED = 2
+"""So many times what the last epoch evicted goes there besides, up to what it loaded: rows that would be evicted next."""
 
 
 class KeyedState:
@@ -58,6 +60,10 @@ class KeyedState:
         self._most_timers = most_timers
         self.touched_memory = 0.0
         """Estimated memory of the rows that the last collected epoch loaded, in bytes."""
+        self._evicted = 0.0
+        """Estimated memory of the rows evicted between the last two epochs' ends, in bytes."""
+        self._evicting = 0.0
+        """The same since the last one's end."""
         self._families: dict[int, Family] = {}
         self._groups_of = key_grouper(max_parallelism)
         for name, stored in self.registry.schema.states.items():
@@ -158,6 +164,7 @@ class KeyedState:
 
     def committed(self) -> None:
         """Complete the last collected epoch."""
+        self._evicted, self._evicting = self._evicting, 0.0
         self.registry.commit()
         for family in self._families.values():
             family.committed()
@@ -212,7 +219,8 @@ class KeyedState:
             yield from timers.flushing()
 
     def _portion(self) -> float:
-        return max(self.touched_memory / _SHARE, self.memory() / _STEPS, _PORTION)
+        evicted = min(self._evicted, self.touched_memory)
+        return max(self.touched_memory / _SHARE + _EVICTED * evicted, self.memory() / _STEPS, _PORTION)
 
     def migration(self) -> Iterator[None]:
         """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""
@@ -264,6 +272,7 @@ class KeyedState:
         for space in sorted(self.spaces.values(), key=lambda space: space.codec.footprint.row_bytes, reverse=True):
             if freed < memory:
                 freed += space.evict(memory - freed)
+        self._evicting += freed
         return freed
 
 
