@@ -281,12 +281,13 @@ def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evi
         if not evicted_counts:
             patched.setattr(keyed_state, "_EVICTED", 0)
         backend = Backend("rocksdb", [TEXT], directory, **{"state.backend.cache.size": "8mb"})
-        number = epochs = 0
+        keys = epochs = 0
         while backend.backend.uploading is None:
-            for number in range(number, number + 200):
-                backend.use(number)
+            for key in range(keys, keys + 200):
+                backend.use(key)
                 backend.handles["text"].update("x" * 1000)
-            if len(backend.state.spaces["keyed"].table().rows) < number:
+            keys += 200
+            if len(backend.state.spaces["keyed"].table().rows) < keys:
                 if not epochs:
                     patched.setattr(keyed_backend, "due", lambda handles, _: Base())
                     written.clear()
