@@ -283,10 +283,10 @@ def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evi
         backend = Backend("rocksdb", [TEXT], directory, **{"state.backend.cache.size": "8mb"})
         keys = epochs = 0
         while backend.backend.uploading is None:
-            for key in range(keys, keys + 200):
+            for key in range(keys, keys + 1000):
                 backend.use(key)
                 backend.handles["text"].update("x" * 1000)
-            keys += 200
+            keys += 1000
             if len(backend.state.spaces["keyed"].table().rows) < keys:
                 if not epochs:
                     patched.setattr(keyed_backend, "due", lambda handles, _: Base())
@@ -302,7 +302,7 @@ def the_committed_rows_go_to_the_store_in_fewer_epochs_while_others_are_evicted(
 ) -> None:
     slow, rows_slow = epochs_until_a_base(tmp_path / "slow", monkeypatch, evicted_counts=False)
     quick, rows_quick = epochs_until_a_base(tmp_path / "quick", monkeypatch, evicted_counts=True)
-    assert 3 <= quick <= 0.6 * slow, (quick, slow)
+    assert 3 <= quick <= 0.7 * slow, (quick, slow)
     assert rows_quick < 1.2 * rows_slow, (rows_quick, rows_slow)
 
 
