@@ -227,6 +227,56 @@ def a_damaged_file_is_found_in_the_background(local: Local):
     assert found.value.path.endswith(path.name)
 
 
+def a_file_that_a_restore_verifies_is_named_when_it_is_damaged_and_no_other_one_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    backend = Local(tmp_path)
+
+    def begin_base() -> None:
+        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
+        backend.begin_base()
+        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
+        backend.checkpoint()
+
+    for window in (0, 60_000):
+        for key in range(2_000):
+            backend.use(key, window)
+            backend.handles["blob"].update(blob(key, window)[:200])
+        begin_base()
+    store = backend.backend._local.store  # type: ignore[attr-defined]
+    store.sort_by_itself(16 << 10)  # into files of a few keys
+    while store.file_bytes()[1]:
+        time.sleep(0.01)
+    store.sort_when_needed()
+    backend.spaces[True].drop(0)
+    backend.checkpoint()
+    begin_base()
+    (handle,) = backend.checkpoint()
+    of_base = [file for file in handle.base if isinstance(file, RawFile) and sst.shared(file.name)]
+    verified = [file for file in sst.verified_files(backend.storage, handle, backend.groups) if file in of_base]
+    assert 0 < len(verified) < len(of_base)
+
+    def restore_and_run() -> None:
+        backend.restart(elsewhere=True)
+        assert len(dict(backend.spaces[True].table(60_000).stored_rows())) == 2_000
+        backend.checkpoint()
+        backend.verified()
+        backend.checkpoint()
+
+    for file in of_base:
+        path = backend.stored / file.path
+        intact = path.read_bytes()
+        damage(path, 0.3)
+        if file in verified:
+            with pytest.raises(CorruptFile) as found:
+                restore_and_run()
+            assert found.value.path.endswith(file.path)
+        else:
+            restore_and_run()
+        path.write_bytes(intact)
+    backend.close()
+
+
 @pytest.mark.parametrize("at", [0.3, 0.9999])
 def a_damaged_file_that_is_read_first_is_named(local: Local, at: float):
     path = local.base()[0]

@@ -37,7 +37,18 @@ from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst_parts import KeyRange, KeyRanges, fetch_parts
 from holdfast.state.store import RocksDBStore
 
-__all__ = ["BASE_PREFIX", "Sliced", "clip_store", "copy_base", "fetch", "sections_in", "shared", "slicing", "write_contents"]
+__all__ = [
+    "BASE_PREFIX",
+    "Sliced",
+    "clip_store",
+    "copy_base",
+    "fetch",
+    "sections_in",
+    "shared",
+    "slicing",
+    "verified_files",
+    "write_contents",
+]
 
 BASE_PREFIX = "base-"
 """Prefix of the directories of temporary stores."""
@@ -69,6 +80,28 @@ class Fetched(NamedTuple):
     """The wanted keys; None: the base has no contents file, and was fetched whole."""
     lacking: list[RawFile]
     """The SST files that were left out or fetched in part."""
+
+
+class _Wanted(NamedTuple):
+    """What a restore of some key groups needs of a base."""
+
+    files: list[RawFile]
+    """All files of the base but the contents file."""
+    ranges: list[KeyRange] | None
+    """As in `Fetched`."""
+    keys: KeyRanges
+    """These ranges and that of the store's metadata, or everything."""
+    clipped: bool
+    """Whether the base has other key groups, too."""
+
+    def at_all(self, file: RawFile) -> bool:
+        """Whether a file has something that is needed."""
+        return not shared(file.name) or self.keys.overlap(file.first_key, file.last_key)
+
+    def in_part(self, file: RawFile) -> bool:
+        """Whether a file that is needed may have much else."""
+        other = shared(file.name) and (file.foreign or self.clipped)
+        return other and not self.keys.contain(file.first_key, file.last_key)
 
 
 def shared(name: str) -> bool:
@@ -116,12 +149,7 @@ def fetch(
     Raises:
         CorruptFile: a file is missing or altered.
     """
-    every = [each for each in handle.base if isinstance(each, RawFile)]
-    files = [file for file in every if file.name != _CONTENTS]
-    contents = next((_read_contents(storage, file) for file in every if file.name == _CONTENTS), None)
-    ranges = None if contents is None else [group_range(prefix, groups) for prefix in contents.sections]
-    others = contents is not None and (contents.first, contents.last) != (groups.first, groups.last)
-    read = KeyRanges([(META, FIRST), *ranges] if ranges is not None else [(b"", END + b"\0")])
+    wanted = _wanted(storage, handle, groups)
     partial: set[str] = set()
 
     def fetch_one(file: RawFile) -> RawFile:
@@ -129,33 +157,49 @@ def fetch(
         if not shared(file.name):
             fetch_raw(storage, file, target)
             return file
-        partly = (file.foreign or others) and not read.contain(file.first_key, file.last_key)
+        partly = wanted.in_part(file)
         if link_raw(storage, file, target):
             return msgspec.structs.replace(file, foreign=partly)
-        if partly and file.name.endswith(SUFFIX) and fetch_chunks(storage, file, target, read):
+        if partly and file.name.endswith(SUFFIX) and fetch_chunks(storage, file, target, wanted.keys):
             return msgspec.structs.replace(file, foreign=True)
-        if partly and file.name.endswith(".sst") and fetch_parts(storage, file, target, read):
+        if partly and file.name.endswith(".sst") and fetch_parts(storage, file, target, wanted.keys):
             partial.add(file.name)
             return msgspec.structs.replace(file, foreign=True)
         if partly or arriving is None or not arriving.take(file):
             fetch_raw(storage, file, target)
         return file
 
-    needed: list[RawFile] = []
-    left_out: list[RawFile] = []
-    for file in files:
-        if not shared(file.name) or read.overlap(file.first_key, file.last_key):
-            needed.append(file)
-        elif file.name.endswith(".sst"):
-            left_out.append(file)
+    needed = [file for file in wanted.files if wanted.at_all(file)]
+    left_out = [file for file in wanted.files if file.name.endswith(".sst") and not wanted.at_all(file)]
     fetched = list(in_parallel(fetch_one, needed, _AT_ONCE if arriving is None else _ENDS_AT_ONCE))
     if left_out:
-        manifest = next(file.name for file in files if file.name.startswith("MANIFEST-"))
+        manifest = next(file.name for file in needed if file.name.startswith("MANIFEST-"))
         _leave_out(os.path.join(path, manifest), left_out)
     parts = [file for file in fetched if file.name in partial]
     if parts:
         RocksDBStore.expect_parts(path)
-    return Fetched(fetched, ranges, left_out + parts)
+    return Fetched(fetched, wanted.ranges, left_out + parts)
+
+
+def verified_files(storage: Storage, handle: KeyedHandle, groups: KeyGroupRange) -> list[RawFile]:
+    """The files of a base that a restore of these key groups verifies: no row of the others is needed, or few of them.
+
+    Raises:
+        CorruptFile: the contents file is missing or altered.
+    """
+    wanted = _wanted(storage, handle, groups)
+    return [file for file in wanted.files if wanted.at_all(file) and not wanted.in_part(file)]
+
+
+def _wanted(storage: Storage, handle: KeyedHandle, groups: KeyGroupRange) -> _Wanted:
+    every = [each for each in handle.base if isinstance(each, RawFile)]
+    files = [file for file in every if file.name != _CONTENTS]
+    contents = next((_read_contents(storage, file) for file in every if file.name == _CONTENTS), None)
+    if contents is None:
+        return _Wanted(files, None, KeyRanges([(b"", END + b"\0")]), False)
+    ranges = [group_range(prefix, groups) for prefix in contents.sections]
+    clipped = (contents.first, contents.last) != (groups.first, groups.last)
+    return _Wanted(files, ranges, KeyRanges([(META, FIRST), *ranges]), clipped)
 
 
 def _read_contents(storage: Storage, file: RawFile) -> _Contents:

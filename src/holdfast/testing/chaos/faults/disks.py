@@ -8,8 +8,13 @@ import shutil
 from pathlib import Path
 
 from holdfast.checkpoint.entries import Completed, decode_entry
+from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.storage import Storage
+from holdfast.state.backend import ROCKSDB, clip
+from holdfast.state.key_groups import key_group_range
+from holdfast.state.sst import shared, verified_files
 from holdfast.testing.chaos.faults.processes import one_of
 from holdfast.testing.chaos.stage import Stage
 
@@ -63,13 +68,28 @@ def damage(stage: Stage) -> str:
 
 
 def _needed_file(stage: Stage) -> Path:
-    """Choose a file of the newest checkpoint."""
+    """Choose a file of the newest checkpoint, but none that a restore does not need, or not as a whole."""
     storage = Storage.open(os.fspath(stage.checkpoints.parent))
     for path in sorted((stage.checkpoints / "log").iterdir(), reverse=True):
         entry = decode_entry(path.read_bytes(), str(path))
         if isinstance(entry, Completed):
-            files = sorted({file.path for file in load(storage, entry.checkpoint).checkpoint.files()})
+            checkpoint = load(storage, entry.checkpoint).checkpoint
+            files = {file.path for file in checkpoint.files()} - _unverified(storage, checkpoint)
             if files:
-                return stage.checkpoints.parent / stage.random.choice(files)
+                return stage.checkpoints.parent / stage.random.choice(sorted(files))
             return path
     raise FileNotFoundError(os.fspath(stage.checkpoints))
+
+
+def _unverified(storage: Storage, checkpoint: CheckpointMetadata) -> set[str]:
+    """The files of bases that a restore does not verify: their rows were deleted, or most are of other key groups."""
+    every: set[str] = set()
+    verified: set[str] = set()
+    for operator in checkpoint.operators.values():
+        for number, subtask in enumerate(operator.subtasks):
+            groups = key_group_range(operator.max_parallelism, operator.parallelism, number)
+            for handle in subtask.keyed:
+                if handle.kind == ROCKSDB:
+                    every.update(file.path for file in handle.base if isinstance(file, RawFile) and shared(file.name))
+                    verified.update(file.path for file in verified_files(storage, handle, clip(handle, groups)))
+    return every - verified
