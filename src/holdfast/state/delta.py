@@ -174,15 +174,24 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
     index: list[Any] = []
     for (state, slice, _), dropped, pieces, _ in sorted(changes, key=lambda change: change.section.prefix):
         entries: list[Any] = []
-        futile = 0
-        for first, last, data, head in pieces:
-            body, size = compress(data) if futile < _FUTILE or futile % _AGAIN == 0 else (data, 0)
-            futile = 0 if size else futile + (len(data) >= _LARGE)
+        for (first, last, _, head), (body, size) in zip(pieces, _compressed(pieces)):
             stored.append(body)
             entry = (first, last, len(body), size, xxhash.xxh3_64_intdigest(body))
             entries.append((*entry, head) if head else entry)
         index.append((state, slice, dropped, entries))
     return _with_end(stored, index)
+
+
+def _compressed(pieces: Iterable[Piece]) -> Iterator[tuple[Data, int]]:
+    """Each piece of a section as it is stored, and its size before compression; 0: it is not compressed."""
+    futile = 0
+    for _, _, data, _ in pieces:
+        large = len(data) >= _LARGE
+        hopeless = large and futile >= _FUTILE and futile % _AGAIN != 0
+        body, size = (data, 0) if hopeless else compress(data)
+        if large:
+            futile = 0 if size else futile + 1
+        yield body, size
 
 
 def _with_end(pieces: list[Data], index: list[Any]) -> tuple[bytes, bytes]:
