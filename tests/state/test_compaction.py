@@ -226,12 +226,8 @@ def a_restart_after_a_merge_of_the_last_settled_delta_reads_the_merged_one_and_n
     backend.close()
 
 
-def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_rows_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = Backend("rocksdb", [TEXT], tmp_path)
-    texts = dict.fromkeys(range(6000), "old" * 40)
-    changed = list(texts)
+def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the rows of each write to a store from now on, in the returned list."""
     written: list[int] = []
     write_rows = RocksDBStore.write
 
@@ -241,6 +237,16 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
         write_rows(self, rows, *rest)
 
     monkeypatch.setattr(RocksDBStore, "write", counted)
+    return written
+
+
+def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_rows_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Backend("rocksdb", [TEXT], tmp_path)
+    texts = dict.fromkeys(range(6000), "old" * 40)
+    changed = list(texts)
+    written = count_writes(monkeypatch)
     monkeypatch.setattr(keyed_state, "_PORTION", 100 << 10)
     epochs: list[int] = []
     while backend.backend.uploading is None:
@@ -266,16 +272,8 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
 
 def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evicted_counts: bool) -> tuple[int, int]:
     """The epochs in which all rows go to the store, while new keys push older ones out; and the rows written in these."""
-    written: list[int] = []
-    write_rows = RocksDBStore.write
-
-    def counted(self: RocksDBStore, puts: Iterable[tuple[bytes, bytes]], *rest: Any) -> None:
-        rows = list(puts)
-        written.append(len(rows))
-        write_rows(self, rows, *rest)
-
     with monkeypatch.context() as patched:
-        patched.setattr(RocksDBStore, "write", counted)
+        written = count_writes(patched)
         patched.setattr(keyed_state, "_PORTION", 10 << 10)
         patched.setattr("holdfast.state.table._PART", 16)
         if not evicted_counts:

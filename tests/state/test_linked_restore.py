@@ -60,6 +60,13 @@ class Local(Backend):
             self.use(key)
             self.handles["blob"].update(blob(key, turn))
 
+    def store_base(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Store a base, and no other one by itself."""
+        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
+        self.begin_base()
+        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
+        self.checkpoint()
+
     def check(self) -> None:
         table = self.spaces[False].table()
         mine = [key for key, group in enumerate(self.groups_of_keys()) if group in self.groups]
@@ -92,10 +99,7 @@ def local(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(blob_files, "_FILE_SIZE", 256 << 10)
     backend = Local(tmp_path)
     backend.write(range(KEYS), 0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
-    backend.begin_base()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
-    backend.checkpoint()
+    backend.store_base(monkeypatch)
     backend.write(range(0, KEYS, 3), 1)
     backend.write(range(1, KEYS, 1_000), 0)
     backend.checkpoint()
@@ -231,18 +235,11 @@ def a_file_that_a_restore_verifies_is_named_when_it_is_damaged_and_no_other_one_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     backend = Local(tmp_path)
-
-    def begin_base() -> None:
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
-        backend.begin_base()
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
-        backend.checkpoint()
-
     for window in (0, 60_000):
         for key in range(2_000):
             backend.use(key, window)
             backend.handles["blob"].update(blob(key, window)[:200])
-        begin_base()
+        backend.store_base(monkeypatch)
     store = backend.backend._local.store  # type: ignore[attr-defined]
     store.sort_by_itself(16 << 10)  # into files of a few keys
     while store.file_bytes()[1]:
@@ -250,7 +247,7 @@ def a_file_that_a_restore_verifies_is_named_when_it_is_damaged_and_no_other_one_
     store.sort_when_needed()
     backend.spaces[True].drop(0)
     backend.checkpoint()
-    begin_base()
+    backend.store_base(monkeypatch)
     (handle,) = backend.checkpoint()
     of_base = [file for file in handle.base if isinstance(file, RawFile) and sst.shared(file.name)]
     verified = [file for file in sst.verified_files(backend.storage, handle, backend.groups) if file in of_base]
