@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.common import Duration, Time
 from holdfast.datastream import AsyncDataStream, AsyncRetryStrategy, FlatJoinFunction, JoinFunction
-from holdfast.datastream.async_retry_predicates import has_exception_predicate
+from holdfast.datastream.async_retry_predicates import empty_result_predicate, has_exception_predicate
 from holdfast.datastream.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.functions.lookup_cache import CachedRows
@@ -108,6 +108,61 @@ def a_failed_lookup_is_retried_and_not_cached(job):
     join = LookupJoin(modulo, Flaky(), lambda value, row: (value, row), LookupCache())
     assert joined(job, list(range(20)), join, "ordered_wait_with_retry", retry) == [(n, n % 5) for n in range(20)]
     assert Counter({key: 2 for key in range(5)}) == ASKED
+
+
+class Slow(AsyncLookupFunction):
+    """A database that has each row from the second time on that it is asked."""
+
+    async def async_lookup(self, key: Any) -> list[Any]:
+        ASKED[key] += 1
+        return [key] if ASKED[key] > 1 else []
+
+
+@pytest.mark.parametrize("cache", [None, LookupCache()])
+def a_retry_of_an_empty_lookup_asks_again(job, cache):
+    retry = AsyncRetryStrategy.fixed_delay(5, 1, empty_result_predicate, None)
+    join = LookupJoin(modulo, Slow(), lambda value, row: (value, row), cache)
+    assert joined(job, [3, 8], join, "ordered_wait_with_retry", retry) == [(3, 3), (8, 3)]
+
+
+class Hangs(AsyncLookupFunction):
+    """The first connection of a key is dead."""
+
+    async def async_lookup(self, key: Any) -> list[Any]:
+        ASKED[key] += 1
+        if ASKED[key] == 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                LEDGERS["cancelled"].committed[key] = [key]
+        return [f"answer {ASKED[key]}"]
+
+
+class Tolerant(LookupJoin):
+    def timeout(self, value: Any) -> list[Any]:
+        return [(value, "timed out")]
+
+
+def a_lookup_that_hangs_is_left_when_its_elements_have_timed_out(job):
+    join = Tolerant(modulo, Hangs(), lambda value, row: (value, row))
+
+    def build(env: Any) -> None:
+        waits = AsyncDataStream.ordered_wait(numbers(env, [1, 6, 11]), join, Time.milliseconds(100), 1)
+        waits.sink_to(LedgerSink("out"))
+
+    ASKED.clear()
+    job(build, parallelism=1, budget=3).run()
+    assert LEDGERS["out"].values == [(1, "timed out"), (6, "answer 2"), (11, "answer 3")]
+    assert LEDGERS["cancelled"].values == [1]
+
+
+def a_join_function_may_change_its_element(job):
+    def fill(value: Any, row: Any) -> Any:
+        value["accounts"] = row
+        return value
+
+    found = joined(job, [{"k": 2}], LookupJoin(lambda value: value["k"], Users(), fill))
+    assert found == [{"k": 2, "accounts": ["account 2"]}, {"k": 2, "accounts": ["savings 2"]}]
 
 
 class Wrong(AsyncLookupFunction):

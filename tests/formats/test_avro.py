@@ -265,3 +265,129 @@ def a_wrong_address_or_option_is_refused_when_the_schema_is_made() -> None:
         SchemaRegistry("registry:8081")
     with pytest.raises(ConfigurationError, match=r"'basic.auth' is not an option"):
         SchemaRegistry("http://registry:8081", {"basic.auth": "x"})
+
+
+# ---- values that fit, and those that do not ------------------------------------------------------------------------------
+
+DATE, MILLIS = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+KINDS: list[Any] = [
+    *("null", "boolean", "int", "long", "float", "double", "string", "bytes", DATE, MILLIS, MONEY),
+    {"type": "int", "logicalType": "time-millis"},
+    {"type": "long", "logicalType": "time-micros"},
+    {"type": "long", "logicalType": "local-timestamp-micros"},
+    {"type": "string", "logicalType": "uuid"},
+    {"type": "enum", "name": "Kind", "symbols": ["A", "B"]},
+    {"type": "fixed", "name": "Two", "size": 2},
+    {"type": "array", "items": "int"},
+    {"type": "array", "items": "string"},
+    {"type": "map", "values": "int"},
+    ["null", "int"],
+    ["float", "null", "double"],
+    ["double", "int"],
+    ["string", DATE],
+    ["int", "boolean", {"type": "array", "items": "long"}],
+]
+UTC = datetime.timezone.utc
+DAY, NOON = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12, 0, 0, 5000)
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, 7, -(2**31), 2**31, 2**40, 2**53 + 1, 2**63, 10**400),
+    *(0.0, 0.1, 1.0, 1.9, 1e300, float("inf")),
+    *("", "A", "a", "7", "1.5", "false", "2024-02-29", "\ud800", "a3c3a0b0-8f3d-4b0e-9a51-3f6d0e7cf0aa"),
+    *(b"", b"xy", b"xyz", bytearray(b"xy"), Decimal("0.1"), Decimal("12345.67"), Decimal("1E+4"), Decimal("NaN")),
+    *(DAY, NOON, NOON.replace(tzinfo=UTC), NOON.astimezone(datetime.timezone(datetime.timedelta(hours=5)))),
+    *(datetime.time(1, 2, 3, 4000), datetime.time(1, 2, 3, 4567), datetime.time(1, tzinfo=UTC)),
+    *([], [1], [1.9], ["a"], {}, {"a": 1}, {"a": 1.9}, {1: 1}, {1, 2}, (1, 2), (1, "b"), object()),
+]
+
+
+def _is_that(value: Any, found: Any, kind: Any) -> bool:
+    """Whether what was read is what was written, or one of the documented conversions of it."""
+    if isinstance(value, datetime.datetime) and isinstance(found, datetime.datetime):
+        return found == (value.astimezone(datetime.timezone.utc).replace(tzinfo=None) if value.tzinfo else value)
+    if isinstance(value, datetime.time) and kind == {"type": "int", "logicalType": "time-millis"}:
+        return bool(found == value.replace(microsecond=value.microsecond // 1000 * 1000))
+    if isinstance(value, float) and kind == "float":
+        return bool(found == struct.unpack("<f", struct.pack("<f", value))[0])
+    if isinstance(value, bool) or isinstance(found, bool):
+        return value is found
+    if isinstance(value, tuple):
+        return type(found) is list and found == list(value)
+    return found == value or (str(value) == found and "-" in found)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def a_value_is_read_back_as_it_was_written_or_refused(kind: Any) -> None:
+    text = json.dumps(record("P", ("a", kind)))
+    write, read = AvroRowSerializationSchema(avro_schema_string=text), AvroRowDeserializationSchema(None, text)
+    written = 0
+    for value in VALUES:
+        try:
+            data = write.serialize(Row(a=value))
+        except ValueError as error:
+            told = str(error)
+        else:
+            assert _is_that(value, read.deserialize(data).a, kind), (kind, value, read.deserialize(data))
+            told, written = "field a: ", written + 1
+        assert told.startswith("field a: "), (kind, value)
+    assert written
+
+
+@pytest.mark.parametrize("given", [{"name": "a", "n": 1, "other": 2}, Row(name="a", other=2), Row(first="a", second=1)])
+def a_field_that_the_schema_has_not_is_refused(given: Any) -> None:
+    write = AvroRowSerializationSchema(avro_schema_string=json.dumps(record("P", ("name", "string"), ("n", "int"))))
+    with pytest.raises(ValueError, match=r"has the field '(other|first)', which the Avro record P has not"):
+        write.serialize(given)
+
+
+def a_misfit_deep_in_a_record_is_named_with_its_fields() -> None:
+    write = AvroRowSerializationSchema(avro_schema_string=EVERYTHING)
+    with pytest.raises(ValueError, match="field home: field zip: INT"):
+        write.serialize(Row(**{**ROW.as_dict(), "home": Row(city="Pune", zip=1.5)}))
+
+
+@pytest.mark.parametrize(
+    "kind", [{"type": "int", "logicalType": "timestamp-millis"}, {"type": "long", "logicalType": "date"}]
+)
+def a_logical_type_on_another_type_than_its_own_is_ignored(kind: Any) -> None:
+    text = json.dumps(record("P", ("a", kind)))
+    write, read = AvroRowSerializationSchema(avro_schema_string=text), AvroRowDeserializationSchema(None, text)
+    for count in (1, 15, 16, 100):
+        assert list(read.deserialize_batch([write.serialize(Row(a=5))] * count)) == [Row(a=5)] * count
+    assert read.get_produced_type().conform(Row(a=5)) == Row(a=5)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "reads", "value", "expected"),
+    [
+        ("long", MILLIS, 5, datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),
+        ("int", MILLIS, 5, datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),
+        (MILLIS, "long", datetime.datetime(1970, 1, 1, 0, 0, 0, 5000), 5),
+        ("int", DATE, 1, datetime.date(1970, 1, 2)),
+        (MONEY, "bytes", Decimal("1.50"), b"\x00\x96"),
+        ("bytes", MONEY, b"\x00\x96", Decimal("1.50")),
+        (MILLIS, MILLIS, NOON, NOON),
+        ("long", ["null", MILLIS], 5, datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),
+        ({"type": "array", "items": "int"}, {"type": "array", "items": DATE}, [1], [datetime.date(1970, 1, 2)]),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 20])
+def a_reader_gives_its_own_logical_types(
+    registry: RegistryServer, wrote: Any, reads: Any, value: Any, expected: Any, count: int
+) -> None:
+    """Also a default of a logical type, which the writer's schema lacks."""
+    writer = AvroSchema.parse_string(json.dumps(record("P", ("a", wrote))))
+    reader = AvroSchema.parse_string(json.dumps(record("P", ("a", reads), ("new", MILLIS, 7))))
+    data = ConfluentRegistryAvroSerializationSchema.for_generic("p", writer, registry.url).serialize({"a": value})
+    read = ConfluentRegistryAvroDeserializationSchema.for_row(reader, registry.url)
+    wanted = Row(a=expected, new=datetime.datetime(1970, 1, 1, 0, 0, 0, 7000))
+    assert list(read.deserialize_batch([data] * count)) == [wanted] * count
+
+
+def a_state_of_avro_records_holds_what_it_gives_back() -> None:
+    """Also before it is stored: a time without a zone would come back with one."""
+    declared = GenericRecordAvroTypeInfo(AvroSchema.parse_string(json.dumps(record("P", ("at", MILLIS), ("n", "float")))))
+    value = declared.conform({"at": NOON, "n": 0.1})
+    assert declared.decode(declared.encode(value)) == value == {"at": NOON.replace(tzinfo=UTC), "n": pytest.approx(0.1)}
+    with pytest.raises(Exception, match="field n: FLOAT holds up to"):
+        declared.conform({"at": NOON, "n": 1e300})

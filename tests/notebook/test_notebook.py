@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from holdfast.common import RestartStrategies, Row, RowKind, WatermarkStrategy
 from holdfast.common.tabular import as_record, to_arrow, to_pandas, to_polars
+from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.notebook import LiveTable, widgets
 from holdfast.notebook.html import job_html, table_html
 from holdfast.testing import InProcessEnvironment
@@ -80,10 +81,14 @@ def a_missing_library_is_named(module: str, convert: Callable[[Any], Any], monke
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers())), st.integers(1, 4), st.booleans(), st.data())
 def a_live_table_has_the_latest_elements_whatever_the_epochs(elements, rows, keyed, data) -> None:
     table = LiveTable(rows, (lambda element: element[0]) if keyed else None)
+    job, context = JobInfo("job", "job", 1, None), WriterContext(JobInfo("job", "job", 1, None), "sink", 0, 1)
+    writer, committer, epoch = table.create_writer(context), table.create_committer(job, "sink"), 0
     rest = list(elements)
     while rest:
-        cut = data.draw(st.integers(1, len(rest)))
-        table.mailbox.add(rest[:cut])
+        cut, epoch = data.draw(st.integers(1, len(rest))), epoch + 1
+        writer.begin_epoch(epoch, "attempt", epoch - 1)
+        writer.write(rest[:cut], None)
+        committer.commit([Committable("sink", 0, prepared) for prepared in writer.prepare_commit()])
         rest = rest[cut:]
     latest = elements
     if keyed:
@@ -95,6 +100,38 @@ def a_live_table_has_the_latest_elements_whatever_the_epochs(elements, rows, key
 def a_live_table_of_no_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="rows of a LiveTable must be at least 1, got 0"):
         LiveTable(0)
+
+
+def a_live_table_takes_two_streams_of_a_job_and_a_second_job() -> None:
+    table = LiveTable(rows=1000)
+    for run in ("first", "second"):
+        env = InProcessEnvironment()
+        for side in ("left", "right"):
+            env.from_collection([(run, side, n) for n in range(10)]).sink_to(table)
+        env.execute(run)
+    expected = [(run, side, n) for run in ("first", "second") for side in ("left", "right") for n in range(10)]
+    assert sorted(table.elements()) == expected
+    assert table.mailbox.total == 40
+
+
+def a_live_table_with_a_key_has_all_keys_and_its_page_the_latest() -> None:
+    table = LiveTable(key=lambda element: element[0])
+    env = InProcessEnvironment()
+    env.from_collection([(n, "x") for n in range(150)]).sink_to(table)
+    env.execute("keys")
+    assert table.elements() == [(n, "x") for n in range(150)]
+    assert table.mailbox.latest() == ([(n, "x") for n in range(50, 150)], 150)
+
+
+@pytest.mark.parametrize("wrong", [{"x": 1}, {"merchant": ["a", "list"]}])
+def a_key_of_a_live_table_that_fails_ends_the_job_and_names_the_element(wrong: dict[str, Any]) -> None:
+    table = LiveTable(key=lambda element: element["merchant"])
+    env = InProcessEnvironment()
+    env.from_collection([{"merchant": n} for n in range(5)] + [wrong]).sink_to(table).name("totals")
+    with pytest.raises(UserCodeError, match="the key function of the LiveTable fails") as failure:
+        env.execute("keys")
+    assert "in operator 'totals'" in str(failure.value)
+    assert f"element: {wrong!r}" in str(failure.value)
 
 
 def a_page_never_contains_what_a_record_or_a_name_says_in_html() -> None:

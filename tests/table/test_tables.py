@@ -412,6 +412,16 @@ def the_only_row_of_a_group_can_change_when_the_subtractor_deletes_empty_groups(
     ]
 
 
+def a_row_whose_value_is_mapped_to_none_is_deleted():
+    rows = [(0, "a", 1), (0, "a", 2), (0, "a", 3), (0, "a", None)]
+
+    def build(env: Any) -> None:
+        table = pairs(env, rows, 0, 1).to_table()
+        table.map_values(lambda value: value if value % 2 == 0 else None).to_changes().sink_to(LedgerSink("out"))
+
+    assert outcome(build, parallelism=1, budget=1) == [("a", 2, None), ("a", None, 2)]
+
+
 def test_wrong_calls_are_told_at_once():
     env, other = (
         StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]

@@ -1,33 +1,23 @@
-"""AvroSchema, and the conversion between Avro's records and Rows."""
+"""AvroSchema, and the types of Avro's records."""
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
-from holdfast.common.optional_library import optional_library
+from holdfast.common import avro_values
+from holdfast.common.avro_values import Convert, Walk, fastavro, kind_of, logical_kinds, to_logical, without_logical
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.typeinfo.base import refuse, register
-from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
 __all__ = ["AvroSchema", "GenericRecordAvroTypeInfo", "fastavro", "from_row", "record_type", "row_type", "to_row"]
 
-Convert = Callable[[Any], Any]
-_UTC = datetime.timezone.utc
 
-
-def fastavro() -> Any:
-    """The library.
-
-    Raises:
-        ConfigurationError: it is not installed.
-    """
-    return optional_library("fastavro", "Avro needs fastavro", "'holdfast[avro]'")
+_READERS_KNOWN = 100
 
 
 class AvroSchema:
@@ -55,6 +45,8 @@ class AvroSchema:
             raise ConfigurationError(f"not an Avro schema: {error}, in {json_schema[:200]}") from error
         self._read = library.schemaless_reader
         self._write = library.schemaless_writer
+        self._readers: dict[str, Callable[[BinaryIO], Any]] = {}
+        """The functions that read records, by the writers' schemas."""
 
     @staticmethod
     def parse_string(json_schema: str) -> AvroSchema:
@@ -107,12 +99,37 @@ class AvroSchema:
         """
         buffer = io.BytesIO(data)
         try:
-            record = self._read(buffer, (writer or self).parsed, None if writer is None else self.parsed)
+            record = self.reader_of(writer)(buffer)
         except EOFError as error:  # whose text may have the address of the buffer
             raise ValueError("the bytes end within a field") from error
         if buffer.tell() != len(data):
             raise ValueError(f"{len(data) - buffer.tell()} bytes behind the record: it was written with another schema")
         return record
+
+    def reader_of(self, writer: AvroSchema | None) -> Callable[[BinaryIO], Any]:
+        """The function that reads the next record of a stream, written with a schema; None: with this one.
+
+        The record has the logical types of this schema. fastavro takes the writer's, so where they differ it reads
+        without any.
+        """
+        text = self.text if writer is None else writer.text
+        reader = self._readers.get(text)
+        if reader is None:
+            if len(self._readers) >= _READERS_KNOWN:
+                self._readers.clear()
+            reader = self._readers[text] = self._reader(writer)
+        return reader
+
+    def _reader(self, writer: AvroSchema | None) -> Callable[[BinaryIO], Any]:
+        read, parsed = self._read, self.parsed
+        if writer is None or writer.text == self.text:
+            return lambda stream: read(stream, parsed)
+        wrote, given, wanted = writer.parsed, logical_kinds(writer.parsed), logical_kinds(parsed)
+        if all(given.get(path, frozenset()) == kinds for path, kinds in wanted.items()):
+            return lambda stream: read(stream, wrote, parsed)
+        plain = [fastavro().parse_schema(without_logical(json.loads(each.text))) for each in (writer, self)]
+        convert = to_logical(parsed)
+        return lambda stream: convert(read(stream, *plain))
 
     def __eq__(self, other: object) -> bool:
         return self.parsed == other.parsed if isinstance(other, AvroSchema) else NotImplemented
@@ -132,15 +149,17 @@ class GenericRecordAvroTypeInfo(TypeInformation[dict[str, Any]]):
 
     def __init__(self, schema: AvroSchema) -> None:
         self.__dict__["schema"] = schema
-        validate = fastavro().validate
-        parsed = schema.parsed
+        fit, tag = avro_values.from_row(schema.parsed, tagged=False), avro_values.from_row(schema.parsed)
 
         def conform(value: Any) -> Any:
-            if not isinstance(value, Mapping) or not validate(value, parsed, raise_errors=False):
+            if not isinstance(value, Mapping):
                 raise refuse("AVRO", value, "pass a dict that fits the schema")
-            return value
+            try:
+                return fit(value)
+            except Exception as error:
+                raise refuse("AVRO", value, f"pass a dict that fits the schema: {error}") from error
 
-        self._seal(("AVRO", schema), bytes, conform, (schema.encode, schema.decode))
+        self._seal(("AVRO", schema), bytes, conform, (lambda value: schema.encode(tag(value)), schema.decode))
 
     def _describe(self) -> dict[str, Any]:
         return {"type": "AVRO", "schema": self.__dict__["schema"].text}
@@ -149,46 +168,6 @@ class GenericRecordAvroTypeInfo(TypeInformation[dict[str, Any]]):
 register("AVRO", lambda node: GenericRecordAvroTypeInfo(AvroSchema(node["schema"])))
 
 
-class _Walk:
-    """Walks a parsed schema, whose references to named types are full names."""
-
-    def __init__(self, parsed: Any) -> None:
-        self._named: dict[str, Any] = {}
-        self._collect(parsed)
-
-    def _collect(self, node: Any) -> None:
-        if isinstance(node, list):
-            for branch in node:
-                self._collect(branch)
-        elif isinstance(node, Mapping):
-            if node["type"] in ("record", "error", "enum", "fixed"):
-                self._named[node["name"]] = node
-            for inner in (*(f["type"] for f in node.get("fields", ())), node.get("items"), node.get("values")):
-                self._collect(inner)
-            self._collect(node["type"])
-
-    def resolved(self, node: Any) -> Any:
-        """The node of a reference; and that within ``{"type": {...}}``."""
-        if isinstance(node, str):
-            return self._named.get(node, {"type": node})
-        if isinstance(node, Mapping) and isinstance(node["type"], (list, Mapping)):
-            return self.resolved(node["type"])
-        return node
-
-
-def _kind(node: Any) -> str:
-    if isinstance(node, list):
-        return "union"
-    logical = str(node.get("logicalType", ""))
-    return logical if logical in _LOGICAL else str(node["type"])
-
-
-_LOGICAL = frozenset(
-    (
-        *("date", "time-millis", "time-micros", "decimal", "uuid"),
-        *("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"),
-    )
-)
 _TYPES: dict[str, Callable[[], TypeInformation]] = {
     **dict.fromkeys(("string", "enum", "uuid"), Types.STRING),
     **{"boolean": Types.BOOLEAN, "int": Types.INT, "long": Types.LONG, "float": Types.FLOAT, "double": Types.DOUBLE},
@@ -214,11 +193,11 @@ def row_type(schema: AvroSchema) -> TypeInformation:
     Raises:
         ConfigurationError: the schema contains itself, so that its type has no end.
     """
-    walk = _Walk(schema.parsed)
+    walk = Walk(schema.parsed)
 
     def of(node: Any, within: tuple[str, ...]) -> TypeInformation:
         node = walk.resolved(node)
-        kind = _kind(node)
+        kind = kind_of(node)
         if kind == "record":
             if node["name"] in within:
                 raise ConfigurationError(f"the Avro record {node['name']} contains itself; no type stands for it")
@@ -238,99 +217,12 @@ def row_type(schema: AvroSchema) -> TypeInformation:
 
 def to_row(schema: AvroSchema) -> Convert:
     """The function that converts decoded records: to Rows, with times without a zone in UTC."""
-    return _converter(schema, _record_to_row, _time_from_avro)
+    return avro_values.to_row(schema.parsed)
 
 
 def from_row(schema: AvroSchema) -> Convert:
-    """The function that converts Rows, tuples and dicts to records that the schema encodes; times without a zone are UTC."""
-    return _converter(schema, _row_to_record, _time_to_avro)
+    """The function that converts Rows, tuples and dicts to records that the schema encodes; times without a zone are UTC.
 
-
-def _converter(
-    schema: AvroSchema, record: Callable[[list[str], list[Convert]], Convert], times: Mapping[str, Convert]
-) -> Convert:
-    walk = _Walk(schema.parsed)
-    records: dict[str, Convert] = {}
-
-    def of(node: Any) -> Convert:
-        node = walk.resolved(node)
-        kind = _kind(node)
-        if kind == "record":
-            name = node["name"]
-            if name not in records:
-                records[name] = lambda value: records[name](value)  # a record within itself
-                fields = node["fields"]
-                records[name] = record([f["name"] for f in fields], [of(f["type"]) for f in fields])
-            return records[name]
-        if kind == "union":
-            return _union([(branch, of(branch)) for branch in map(walk.resolved, node) if branch["type"] != "null"])
-        if kind == "array":
-            item = of(node["items"])
-            return _same if item is _same else lambda value: [item(each) for each in value]
-        if kind == "map":
-            entry = of(node["values"])
-            return _same if entry is _same else lambda value: {key: entry(each) for key, each in value.items()}
-        return times.get(kind, _same)
-
-    return of(schema.parsed)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _union(branches: list[tuple[Any, Convert]]) -> Convert:
-    if len(branches) == 1:
-        convert = branches[0][1]
-        return _same if convert is _same else lambda value: None if value is None else convert(value)
-    records = [({f["name"] for f in node["fields"]}, convert) for node, convert in branches if node["type"] == "record"]
-    others = [convert for node, convert in branches if node["type"] != "record" and convert is not _same]
-
-    def convert_any(value: Any) -> Any:
-        names: Iterable[str] | None = value._fields if isinstance(value, Row) else value if isinstance(value, dict) else None
-        if names is not None:
-            of_record = next((convert for fields, convert in records if fields == set(names)), None)
-            return value if of_record is None else of_record(value)
-        for convert in others:
-            if isinstance(value, (datetime.datetime, list)):
-                return convert(value)
-        return value
-
-    return convert_any
-
-
-def _record_to_row(names: list[str], converts: list[Convert]) -> Convert:
-    fields = list(zip(names, converts, strict=True))
-    if all(convert is _same for convert in converts):
-        return lambda record: Row.of_values([record[name] for name in names], names)
-    return lambda record: Row.of_values([convert(record[name]) for name, convert in fields], names)
-
-
-def _row_to_record(names: list[str], converts: list[Convert]) -> Convert:
-    fields = list(zip(names, converts, strict=True))
-
-    def convert_row(row: Any) -> Any:
-        if isinstance(row, dict):
-            return {name: convert(row[name]) for name, convert in fields if name in row}
-        if isinstance(row, Row) and row._fields is not None and set(row._fields) == set(names):
-            return {name: convert(row[name]) for name, convert in fields}
-        if not isinstance(row, (Row, tuple, list)):
-            raise TypeError(f"an Avro record is written from a Row, a tuple or a dict, not from {row!r:.80}")
-        if len(row) != len(names):
-            raise ValueError(f"{row!r:.80} has {len(row)} fields, the Avro record {len(names)}: {', '.join(names)}")
-        return {name: convert(value) for (name, convert), value in zip(fields, row)}
-
-    return convert_row
-
-
-def _naive(value: Any) -> Any:
-    return value.astimezone(_UTC).replace(tzinfo=None) if value.tzinfo is not None else value
-
-
-def _in_utc(value: Any) -> Any:
-    return value.replace(tzinfo=_UTC) if isinstance(value, datetime.datetime) and value.tzinfo is None else value
-
-
-_INSTANTS = ("timestamp-millis", "timestamp-micros")
-_time_from_avro: dict[str, Convert] = {**dict.fromkeys(_INSTANTS, _naive), "uuid": str}
-_time_to_avro: dict[str, Convert] = dict.fromkeys(_INSTANTS, _in_utc)
+    It refuses a value that would be read back as another one, and names the field.
+    """
+    return avro_values.from_row(schema.parsed)

@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.common.arrow import pyarrow
 from holdfast.common.avro import AvroSchema, row_type
+from holdfast.common.avro_values import kind_of
 from holdfast.common.columns import Columns, MakeRows, as_rows, column_schema, columns_available, numpy
 from holdfast.common.typeinfo import RowTypeInfo
 
@@ -190,7 +191,7 @@ def _field(declared: Mapping[str, Any]) -> _Field | None:
         node = others[0]
     while isinstance(node, dict) and isinstance(node["type"], dict):
         node = node["type"]
-    kind = node if isinstance(node, str) else node.get("logicalType", node["type"])
+    kind = kind_of(node)
     name = declared["name"]
     if kind in _WHOLE or kind in _BYTES or kind in _REAL or kind == "boolean":
         return _Field(name, kind, null, branches)

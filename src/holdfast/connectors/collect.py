@@ -40,8 +40,8 @@ class Mailbox:
         self.arrived = threading.Condition()
         self.values: deque[Any] = deque()
         """The records that the program has not read."""
-        self.epoch = 0
-        """The last epoch whose records were passed on."""
+        self.epochs: dict[tuple[str, str], int] = {}
+        """The last epoch whose records were passed on, by job and sink."""
         self.closed = False
         self.recent: deque[Any] | None = None
         """The latest records, read or not, since somebody has looked at them."""
@@ -102,7 +102,7 @@ class CollectSink:
 
     def create_committer(self, job: JobInfo, uid: str) -> CollectCommitter:
         """Create the committer, in the program's process."""
-        return CollectCommitter(self._token)
+        return CollectCommitter(self._token, (job.job_id, uid))
 
     def results(self, client: _Client) -> Iterator[Any]:
         """Iterate over the records as they arrive; ends with the job.
@@ -169,10 +169,11 @@ class CollectWriter:
 
 
 class CollectCommitter:
-    """Passes records on; skips epochs that it has already passed on."""
+    """Passes records on; skips epochs of its job and sink that were already passed on."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, sink: tuple[str, str]) -> None:
         self._mailbox = _mailbox_of(token)
+        self._sink = sink
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Pass on the restored checkpoint's records, unless this program already has them."""
@@ -182,13 +183,14 @@ class CollectCommitter:
         """Pass on an epoch's records, subtask by subtask; repeated calls have no effect."""
         mailbox = self._mailbox
         with mailbox.arrived:
-            new = [c for c in committables if c.data["epoch"] > mailbox.epoch]
+            passed_on = mailbox.epochs.get(self._sink, 0)
+            new = [c for c in committables if c.data["epoch"] > passed_on]
             if not new:
                 return
             for committable in sorted(new, key=lambda c: (c.data["epoch"], c.subtask)):
                 if not mailbox.closed:
                     mailbox.add(pickling.loads(zstandard.decompress(committable.data["values"])))
-            mailbox.epoch = max(c.data["epoch"] for c in new)
+            mailbox.epochs[self._sink] = max(c.data["epoch"] for c in new)
             mailbox.arrived.notify_all()
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from holdfast.datastream.two_inputs import LateSides, two_inputs
 from holdfast.datastream.window import WindowAssigner
 from holdfast.datastream.windowed_stream import Functions, WindowedStream
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.copies import copied
 from holdfast.runtime.operators.interval_join import IntervalJoinOperator
 from holdfast.runtime.operators.window_content import Elements
 
@@ -71,10 +72,11 @@ class _Pairs(_Sides):
         join = getattr(self._function, "join", self._function)
         for first in left:
             for second in right:
+                one, two = copied(first), copied(second)  # the function may change them; other pairs have them
                 if isinstance(self._function, FlatJoinFunction):
-                    yield from join(first, second) or ()
+                    yield from join(one, two) or ()
                 else:
-                    yield join(first, second)
+                    yield join(one, two)
 
 
 class _WindowsOfTwo(WindowedStream):

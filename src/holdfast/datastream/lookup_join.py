@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.datastream.function_checks import check_function, check_lookup, check_object, selector_callable
 from holdfast.datastream.functions import AsyncFunction, FlatJoinFunction, Function, RuntimeContext
+from holdfast.functions.async_functions import retried
 from holdfast.functions.lookup_cache import CachedRows, LookupCache
 from holdfast.runtime.copies import copied
 
@@ -18,6 +19,14 @@ __all__ = ["AsyncLookupFunction", "LookupCache", "LookupJoin"]
 
 KEY = TypeVar("KEY")
 ROW = TypeVar("ROW")
+
+
+class _Lookup:
+    """A lookup under way, and the number of elements that wait for it."""
+
+    def __init__(self, task: asyncio.Task[list[Any]]) -> None:
+        self.task = task
+        self.waiting = 0
 
 
 class AsyncLookupFunction(Function, Generic[KEY, ROW]):
@@ -56,7 +65,8 @@ class LookupJoin(AsyncFunction[Any, Any]):
         Args:
             key_selector: A callable ``element -> key`` or a KeySelector.
             lookup_function: Reads the rows of a key.
-            join_function: A callable ``(element, row) -> result``, a JoinFunction or a FlatJoinFunction.
+            join_function: A callable ``(element, row) -> result``, a JoinFunction or a FlatJoinFunction. It may change both:
+                they are copies.
             cache: The cache of each subtask; None: every lookup asks the external system.
             left_outer: Whether elements without a row are joined with None. Without it they have no result.
         """
@@ -78,7 +88,7 @@ class LookupJoin(AsyncFunction[Any, Any]):
         """Open the functions, and the cache."""
         self._join = getattr(self._function, "join", self._function)
         self._cache = None if self._settings is None else CachedRows(self._settings, time.monotonic)
-        self._pending: dict[Any, asyncio.Task[list[Any]]] = {}
+        self._pending: dict[Any, _Lookup] = {}
         group = runtime_context.get_metrics_group()
         self._hits, self._misses = group.counter("hitCount"), group.counter("missCount")
         self._loads, self._failures = group.counter("loadCount"), group.counter("numLoadFailures")
@@ -96,26 +106,37 @@ class LookupJoin(AsyncFunction[Any, Any]):
 
     async def async_invoke(self, value: Any) -> list[Any]:
         """Look up the key of the element, and join it with each row."""
-        rows = await self._rows(self._select(value))
+        rows = await self._rows(self._select(value)) or ([None] if self._left_outer else [])
         joined: list[Any] = []
-        for row in map(copied, rows or ([None] if self._left_outer else [])):
+        for at, row in enumerate(rows, 1):
+            element, row = value if at == len(rows) else copied(value), copied(row)
             if isinstance(self._function, FlatJoinFunction):
-                joined += self._join(value, row) or ()
+                joined += self._join(element, row) or ()
             else:
-                joined.append(self._join(value, row))
+                joined.append(self._join(element, row))
         return joined
 
     async def _rows(self, key: Any) -> list[Any]:
         rows = None if self._cache is None else self._cache.get(key)
-        if rows is not None:
+        if rows or (rows is not None and not retried.get()):  # a retry asks whether there is a row by now
             self._hits.inc()
             return rows
         self._misses.inc()
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = self._pending[key] = asyncio.ensure_future(self._load(key))
-            pending.add_done_callback(lambda done: self._loaded(key, done))
-        return await asyncio.shield(pending)  # an element that has waited too long leaves the lookup to the others
+        lookup = self._pending.get(key)
+        if lookup is None:
+            lookup = self._pending[key] = _Lookup(asyncio.ensure_future(self._load(key)))
+            lookup.task.add_done_callback(lambda done: self._loaded(key, lookup, done))
+        lookup.waiting += 1
+        try:
+            return await asyncio.shield(lookup.task)
+        except asyncio.CancelledError:
+            # The element has waited too long, and leaves the lookup to those that wait already: it may never end.
+            self._forget(key, lookup)
+            if lookup.waiting == 1:
+                lookup.task.cancel()
+            raise
+        finally:
+            lookup.waiting -= 1
 
     async def _load(self, key: Any) -> list[Any]:
         rows = await self._lookup.async_lookup(key)
@@ -125,7 +146,11 @@ class LookupJoin(AsyncFunction[Any, Any]):
             self._cache.put(key, rows)
         return rows
 
-    def _loaded(self, key: Any, done: asyncio.Task[list[Any]]) -> None:
-        del self._pending[key]
+    def _forget(self, key: Any, lookup: _Lookup) -> None:
+        if self._pending.get(key) is lookup:
+            del self._pending[key]
+
+    def _loaded(self, key: Any, lookup: _Lookup, done: asyncio.Task[list[Any]]) -> None:
+        self._forget(key, lookup)
         failed = done.cancelled() or done.exception() is not None
         (self._failures if failed else self._loads).inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from holdfast.common.type_variables import IN, OUT, V
@@ -17,6 +18,7 @@ __all__ = [
     "FixedDelayRetryStrategy",
     "NoRetryStrategy",
     "RetryPredicate",
+    "retried",
 ]
 
 
@@ -24,6 +26,10 @@ N = TypeVar("N", int, float)
 
 ResultPredicate = Callable[[list[V]], bool]
 ExceptionPredicate = Callable[[Exception], bool]
+
+
+retried: ContextVar[bool] = ContextVar("retried", default=False)
+"""Whether a call of ``async_invoke`` repeats one whose answer was to be retried."""
 
 
 class AsyncFunction(Function, Generic[IN, OUT]):

@@ -13,6 +13,7 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.runtime.copies import copied
 
 __all__ = [
     "Aggregate",
@@ -101,11 +102,11 @@ class Mapped:
     def __init__(self, mapper: Callable[[Any], Any]) -> None:
         self._mapper = mapper
 
-    def __call__(self, change: Change) -> Change:
-        """Return the change of the converted rows."""
+    def __call__(self, change: Change) -> Iterable[Change]:
+        """Return the change of the converted rows, if there is one: None is no row."""
         key, new, old = change
         mapper = self._mapper
-        return key, None if new is None else mapper(new), None if old is None else mapper(old)
+        return changed(key, None if new is None else mapper(new), None if old is None else mapper(old))
 
 
 class JoinTables(KeyedCoProcessFunction[Any, Change, Change, Change]):
@@ -138,7 +139,9 @@ class JoinTables(KeyedCoProcessFunction[Any, Change, Change, Change]):
     def _joined(self, left: Any, right: Any) -> Any:
         if (left is None and right is None) or (left is None and not self._keeps_right):
             return None
-        return None if right is None and not self._keeps_left else self._joiner(left, right)
+        if right is None and not self._keeps_left:
+            return None
+        return self._joiner(copied(left), copied(right))  # the joiner may change them; the states have them
 
 
 class JoinTable(KeyedCoProcessFunction[Any, Any, Change, Any]):
@@ -157,7 +160,7 @@ class JoinTable(KeyedCoProcessFunction[Any, Any, Change, Any]):
         held = self._value.value()
         if value[1] is None or (held is None and not self._keeps_left):
             return ()
-        return ((value[0], self._joiner(value[1], held)),)
+        return ((value[0], self._joiner(value[1], copied(held))),)
 
     def process_element2(self, value: Change, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
         """Replace the table's value."""
@@ -189,9 +192,9 @@ class Aggregate(KeyedProcessFunction[Any, Any, Change]):
         added, subtracted = value[1:3]
         group = ctx.get_current_key()
         old = self._aggregate.value()
-        new = old
+        new = copied(old)  # the functions may change it
         if subtracted is not None and self._subtractor is not None:
-            new = self._subtractor(group, subtracted, self._initializer() if old is None else old)
+            new = self._subtractor(group, subtracted, self._initializer() if new is None else new)
         if added is not None:
             new = self._adder(group, added, self._initializer() if new is None else new)
         self._aggregate.update(new)
@@ -308,7 +311,7 @@ class JoinForeignKey(KeyedCoProcessFunction[Any, Any, Change, Any]):
         return [(key, version, self._joined(left, value[1])) for key, (version, left) in self._referring.items()]
 
     def _joined(self, left: Any, right: Any) -> Any:
-        return None if right is None and not self._keeps_left else self._joiner(left, right)
+        return None if right is None and not self._keeps_left else self._joiner(copied(left), copied(right))
 
 
 class LatestVersion(KeyedProcessFunction[Any, Any, Change]):

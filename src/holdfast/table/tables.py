@@ -229,9 +229,12 @@ class KTable(Generic[K, V]):
         return KTable(self._changes.flat_map(Kept(predicate, False)).name("KTable.filter_not"))
 
     def map_values(self, mapper: Callable[[V], R]) -> KTable[K, R]:
-        """Convert the values. The mapper must give equal values for equal ones: old values are converted again."""
+        """Convert the values; a row whose value becomes None is deleted.
+
+        The mapper must give equal values for equal ones: old values are converted again.
+        """
         check_function(mapper, "apply", ("value",), "map_values() of a KTable")
-        return KTable(self._changes.map(Mapped(mapper)).name("KTable.map_values"))
+        return KTable(self._changes.flat_map(Mapped(mapper)).name("KTable.map_values"))
 
     def to_stream(self) -> KStream[K, V]:
         """Emit the changes: pairs of key and new value; the value None says that the key was deleted."""

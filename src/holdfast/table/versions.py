@@ -17,6 +17,7 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.runtime.copies import copied
 from holdfast.runtime.operators.co import KeyedCoProcess
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
@@ -167,7 +168,7 @@ class JoinVersions(KeyedCoProcessFunction[Any, Any, Any, Any]):
         return results
 
     def _joined(self, key: Any, values: Iterable[Any], row: Any) -> Iterable[Any]:
-        return () if row is None and not self._keeps_left else [(key, self._joiner(value, row)) for value in values]
+        return () if row is None and not self._keeps_left else [(key, self._joiner(value, copied(row))) for value in values]
 
 
 class _Versioned(KeyedProcess):

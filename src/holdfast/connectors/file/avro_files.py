@@ -111,7 +111,9 @@ class AvroFormat:
 
     def _decoded(self, block: Any, path: str) -> list[Any]:
         try:
-            records = list(block)
+            writer = AvroSchema.of(block.writer_schema)
+            read = writer.reader_of(None) if self._schema is None else self._schema.reader_of(writer)
+            records = [read(block.bytes_) for _ in range(block.num_records)]
         except Exception as error:  # fastavro raises whatever it meets
             place = f"{path}, the block at byte {block.offset}"
             why = str(error) or type(error).__name__

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy
+from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy, retried
 from holdfast.runtime.copies import Copy
 from holdfast.runtime.operators.fine_timers import new_loop
 from holdfast.runtime.operators.result_queue import Request
@@ -255,6 +255,8 @@ class EventLoop:
         try:
             while True:
                 attempts += 1
+                if attempts > 1:
+                    retried.set(True)
                 try:
                     results = _checked(await self._function.async_invoke(self._copied(request.value)), "async_invoke")
                 except Exception as raised:

@@ -114,13 +114,14 @@ class _IntervalJoin(Operator):
         """Join an element with what the other side's buffer holds; returns whether there is a partner."""
         other, unmatched = self._buffers[1 - side], self._unmatched[1 - side]
         first, last = stamp + self._from[side], stamp + self._to[side]
-        pair = self._pair
+        pair, copied = self._pair, self.context.copied
         partners = sorted((when, held) for when, held in other.items() if first <= when <= last)
         for when, held in partners:
             pair.stamps = (stamp, when) if side == _LEFT else (when, stamp)
             pair.stamp = max(stamp, when)
             for each in held:
-                self._process(out, value if side == _LEFT else each, each if side == _LEFT else value)
+                one, two = copied(value), copied(each)  # the function may change them; the buffers have them
+                self._process(out, *((one, two) if side == _LEFT else (two, one)))
             if unmatched is not None:
                 unmatched.remove(when)
         return bool(partners)

@@ -109,9 +109,10 @@ class _TemporalJoin(Operator):
         if version is None and not self._spec.left_outer:
             return
         value = results = None
+        copied = self.context.copied
         try:
             for value in elements:
-                results = self._join(value, version)
+                results = self._join(value, copied(version))  # the function may change it; the state has it
                 if self._flat:
                     out.take(results or (), stamp)
                 else:
