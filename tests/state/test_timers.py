@@ -161,6 +161,7 @@ class Timers(RuleBasedStateMachine):
         for changes in self.deltas:
             for change in changes:
                 self.queue.apply(change, None)
+        self.queue.applied()
         self.model = set(self.committed)
 
     @rule()
@@ -233,6 +234,36 @@ def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(
     machine.teardown()
 
 
+@pytest.mark.parametrize("bound", [0, 1 << 62])
+@pytest.mark.parametrize("seed", range(20 * examples(2)))
+def test_timers_that_change_as_their_bucket_comes_near_are_restored_as_they_were(seed: int, bound: int) -> None:
+    pick = random.Random(seed)
+    machine = Timers()
+    machine.begin(bound=bound, few=True)
+    now = 0
+    for _ in range(200):
+        action = pick.choices(["set", "delete", "advance", "end", "flush", "fail"], [8, 6, 4, 3, 1, 2])[0]
+        timer = ((now >> 14) + pick.randrange(1, 6)) << 14, pick.choice("ab")
+        if action == "set":
+            machine.queue.register(*timer)
+            machine.model.add(timer)
+        elif action == "delete":
+            machine._delete(*timer)
+        elif action == "advance":
+            machine.fire(now := now + pick.randrange(1 << 15))
+        elif action == "end":
+            machine.end_the_epoch()
+            committed = now
+        elif action == "flush":
+            machine.materialise_by_and_by()
+            committed = now
+        elif machine.deltas:
+            machine.restore(reuse=pick.random() < 0.5)
+            now = committed
+        assert sorted(machine.queue.all()) == sorted(machine.model)
+    machine.teardown()
+
+
 Timers.TestCase.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=30)
 RocksDBTimers.TestCase.settings = settings(deadline=None, max_examples=examples(8), stateful_step_count=30)
 test_timers_behave_like_a_set_of_pairs = Timers.TestCase
@@ -285,10 +316,6 @@ def a_timer_set_and_deleted_within_an_epoch_leaves_no_trace_in_its_delta(queue: 
     queue.delete(10, "a")
     assert not queue.collect()
     queue.register(10, "a")
-    queue.collect()
-    list(queue.due(10))
-    queue.register(10, "a")
-    assert not queue.collect()
 
 
 class Time(int):
@@ -326,6 +353,7 @@ def test_timers_at_the_ends_of_time_are_kept(queue: TimerFamily):
         if copy is not queue:
             for change in changes:
                 copy.apply(change, None)
+            copy.applied()
         assert list(copy.due(2**63 - 1)) == [(-(2**63), "start"), (2**63 - 1, "end")]
 
 
@@ -398,7 +426,50 @@ def a_restore_of_some_key_groups_takes_their_timers_only(timers: set[tuple[int, 
     owned = KeyGroupRange(first, last)
     for change in queue.collect():
         part.apply(change, owned)
+    part.applied()
     assert set(part.all()) == {timer for timer in timers if key_group(timer[1], GROUPS) in owned}
+
+
+def begun() -> tuple[TimerFamily, SortedMemory]:
+    """A queue whose bucket of the second minute is in the store; and a copy of the store."""
+    store = SortedMemory()
+    queue = TimerFamily(STATE, store, groups_of, bound=0)
+    queue.register(80_000, "b")
+    queue.collect()
+    queue.committed()
+    queue.flush()
+    copied = SortedMemory()
+    copied.write(store.scan(b"", b"\xff"))
+    return queue, copied
+
+
+def restored(store: SortedMemory, *deltas: Sequence[Change]) -> TimerFamily:
+    queue = TimerFamily(STATE, store, groups_of, bound=0)
+    queue.opened()
+    for changes in deltas:
+        for change in changes:
+            queue.apply(change, None)
+    queue.applied()
+    return queue
+
+
+def a_timer_deleted_when_it_was_not_there_and_set_once_its_bucket_is_near_is_restored():
+    queue, store = begun()
+    queue.delete(70_000, "a")
+    assert not list(queue.due(66_000))  # time is in its bucket now
+    queue.register(70_000, "a")
+    assert list(restored(store, queue.collect()).due(90_000)) == [(70_000, "a"), (80_000, "b")]
+
+
+def a_timer_that_is_reset_and_fires_in_one_epoch_does_not_fire_again_after_a_restore():
+    queue, store = begun()
+    queue.register(70_000, "a")
+    deltas = [queue.collect()]
+    queue.delete(70_000, "a")
+    queue.register(70_000, "a")
+    assert list(queue.due(75_000)) == [(70_000, "a")]
+    deltas.append(queue.collect())
+    assert list(restored(store, *deltas).due(90_000)) == [(80_000, "b")]
 
 
 def a_timer_deleted_in_one_epoch_and_set_again_in_the_next_is_restored():
@@ -421,6 +492,7 @@ def a_timer_deleted_in_one_epoch_and_set_again_in_the_next_is_restored():
     for changes in deltas:
         for change in changes:
             copy.apply(change, None)
+    copy.applied()
     assert list(copy.due(80_000)) == [(70_000, "a")]
 
 
@@ -449,9 +521,25 @@ def a_restore_brings_timers_into_the_store_and_not_into_memory():
             queue.register(minute * bucket + n, n)
     for change in queue.collect():
         copy.apply(change, None)
-        assert copy.in_memory == 0
+    copy.applied()
+    assert copy.in_memory == 0
     assert set(copy.all()) == set(queue.all())
     assert list(copy.due(minute * 400)) == list(queue.due(minute * 400))
+
+
+def a_restore_writes_the_timers_that_are_left_and_none_of_those_that_came_and_went():
+    queue = TimerFamily(STATE, SortedMemory(), groups_of, bound=1 << 20)
+    copied = SortedMemory()
+    copy = TimerFamily(STATE, copied, groups_of, bound=1 << 20)
+    for now in range(100):
+        for key in range(20):
+            queue.register((now << 16) + key, key)
+        assert len(list(queue.due((now << 16) - 1))) == (20 if now else 0)
+        for change in queue.collect():
+            copy.apply(change, None)
+    copy.applied()
+    assert set(copy.all()) == {((99 << 16) + key, key) for key in range(20)}
+    assert len(copied) <= GROUPS
 
 
 FIRST_FORM = (

@@ -158,6 +158,7 @@ class KeyedStateBackend:
             small = arriving is not None or all(size_of(delta) <= _SMALL for delta in deltas)
             for changes in in_parallel(partial(self._read, groups, arriving), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
+        self.state.applied()
         self._local.fetch_rest()
         self._changed = self.state.restored_memory()
 

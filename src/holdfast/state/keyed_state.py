@@ -173,6 +173,11 @@ class KeyedState:
         """Apply a change of a completed epoch; with ``groups``, only its rows in these key groups."""
         self._families[change.section.state].apply(change, groups)
 
+    def applied(self) -> None:
+        """Complete the applied changes (in a restore)."""
+        for timers in self.timers.values():
+            timers.applied()
+
     def sets_aside(self, changed: Section) -> bool:
         """Whether rows of this section may come late, in a restore."""
         family = self._families[changed.state]

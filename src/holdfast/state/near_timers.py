@@ -48,7 +48,7 @@ class NearTimers:
         self._added: set[Timer] = set()
         """Timers added in this epoch and not removed."""
         self._removed: list[Timer] = []
-        """Timers from earlier epochs, removed in this one; some may have been added again."""
+        """Timers that may be from earlier epochs, removed in this one; some may have been added again."""
 
     def __len__(self) -> int:
         """Approximate number of timers in memory."""
@@ -85,9 +85,14 @@ class NearTimers:
         timers.sort(key=_time_of, reverse=True)
         self._run, self.slice, self._pending = timers, until, None
 
-    def record(self, new: set[Timer], removed: Iterable[Timer]) -> None:
-        """Record timers of a bucket that becomes active, added and removed in this epoch. Keeps ``new``."""
+    def record(self, new: set[Timer], removed: Iterable[Timer], *, surely_new: bool) -> None:
+        """Record timers of a bucket that becomes active, added and removed in this epoch. Keeps ``new``.
+
+        ``surely_new``: no earlier epoch has added one of ``new``.
+        """
         self.registered = 0
+        if not surely_new:
+            self._removed += new
         if self._added:
             self._added |= new
         else:
@@ -194,8 +199,7 @@ class NearTimers:
     def drain(self) -> tuple[Collection[Timer], Collection[Timer]]:
         """At the barrier: drain the timers that were added in this epoch, and the removed ones."""
         added, removed = self._added, self._removed
-        if again := added.intersection(removed):  # as they were before the epoch
-            added -= again
+        if again := added.intersection(removed):  # whether an earlier epoch added them is not known for all
             removed = [timer for timer in removed if timer not in again]
         self._added, self._removed = set(), []
         return added, removed

@@ -187,16 +187,6 @@ class TimerChunks:
         chunks.removed += len(removed)
         self._merge_if_worth_it(bucket, chunks)
 
-    def append(self, bucket: int, group: int, added: TimerList, removed: TimerList) -> None:
-        """Add and remove timers of one key group."""
-        chunks = self._of(bucket)
-        prefix = group_prefix(section(self._state, bucket).prefix, group)
-        self._store.write([self._row(bucket, prefix, chunks.next, added, removed)])
-        chunks.next += 1
-        chunks.added += len(added.times)
-        chunks.removed += len(removed.times)
-        self._merge_if_worth_it(bucket, chunks)
-
     def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
         """Replace a bucket's timers, a part with each step; yields its size. Until the end the former are there, too."""
         prefix = section(self._state, bucket).prefix

@@ -34,6 +34,8 @@ _DENSE = 16_384
 """Timers from which a bucket gets pieces of its own."""
 _DUMPED = 1 << 17
 """Timers held in memory at a time during a dump."""
+_REPLAYED = 1 << 18
+"""Changed timers held in memory at a time during a restore."""
 
 
 class TimerFamily(TimerQueue):
@@ -50,6 +52,8 @@ class TimerFamily(TimerQueue):
         """Returns the key groups of keys."""
         self._namespaced = namespaced
         self._none = TimerList.of((), namespaced)
+        self._changed: dict[Timer, bool] = {}
+        """In a restore, timers that the applied changes touched, and whether they are there after the last of these."""
 
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes since the last one, in stored form."""
@@ -74,13 +78,18 @@ class TimerFamily(TimerQueue):
             added, removed = unpack_change(piece.data)
             if groups is not None and not (piece.first in groups and piece.last in groups):
                 added, removed = self._clipped(added, groups), self._clipped(removed, groups)
-            if self._bound >= UNBOUNDED:
-                self.replay(added.timers(), removed.timers())
-            elif piece.first == piece.last and (bucket := _bucket_of(added, removed)) is not None:
-                self._chunks.append(bucket, piece.first, added, removed)
-                self.mark_stored(bucket)
-            else:
-                self._store_all(added, removed)
+            self._changed.update(dict.fromkeys(removed.timers(), False))
+            self._changed.update(dict.fromkeys(added.timers(), True))
+            if len(self._changed) > _REPLAYED:
+                self.applied()
+
+    def applied(self) -> None:
+        """Complete the changes applied so far: only what they left reaches the queue or the store."""
+        changed, self._changed = self._changed, {}
+        if self._bound < UNBOUNDED:
+            self._store_all(changed)
+            return
+        self.replay([timer for timer, there in changed.items() if there], [t for t, there in changed.items() if not there])
         self.drain()
 
     def writes(self, change: Change) -> Iterator[Writes]:
@@ -94,15 +103,15 @@ class TimerFamily(TimerQueue):
         """The keys of all timers, each in a row of its own, in order."""
         return sorted(self._chunks.single_rows(TimerList.of(list(self.all()), self._namespaced)))
 
-    def _store_all(self, added: TimerList, removed: TimerList) -> None:
-        """Write timers of any buckets and key groups to the store."""
+    def _store_all(self, changed: dict[Timer, bool]) -> None:
+        """Write changes of timers to the store, where those are gone that are not there afterwards."""
         buckets: defaultdict[int, tuple[list[Timer], list[Timer]]] = defaultdict(lambda: ([], []))
-        for position, timers in enumerate((added.timers(), removed.timers())):
-            for timer in timers:
-                buckets[timer[0] >> BUCKET_BITS][position].append(timer)
-        for bucket, changed in buckets.items():
-            self._chunks.write(bucket, *changed)
-            self.mark_stored(bucket)
+        for timer, there in changed.items():
+            buckets[timer[0] >> BUCKET_BITS][not there].append(timer)
+        for bucket, (added, removed) in buckets.items():
+            if added or self.holds(bucket):
+                self._chunks.write(bucket, added, removed if self.holds(bucket) else ())
+                self.mark_stored(bucket)
 
     def migration(self) -> Iterator[None]:
         """Do nothing: timers have no types."""
@@ -130,13 +139,3 @@ class TimerFamily(TimerQueue):
         by_group = timers_by_group(listed.timers(), self.groups_of, self._namespaced)
         mine = [timer for group, timers in by_group.items() if group in groups for timer in timers]
         return TimerList.of(mine, self._namespaced)
-
-
-def _bucket_of(added: TimerList, removed: TimerList) -> int | None:
-    """The common bucket of these timers; None if there are several."""
-    times = added.times or removed.times
-    first, last = min(times) >> BUCKET_BITS, max(times) >> BUCKET_BITS
-    if added.times and removed.times:
-        first = min(first, min(removed.times) >> BUCKET_BITS)
-        last = max(last, max(removed.times) >> BUCKET_BITS)
-    return first if first == last else None

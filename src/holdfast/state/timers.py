@@ -206,14 +206,14 @@ class TimerQueue:
         bucket = self._buckets[number]
         new = bucket.new
         count = len(bucket.timers) + len(new)
-        if bucket.stored or self._is_near(number) or count > _MANY or count < self._near.registered:
+        surely_new = not (bucket.stored or self._is_near(number))  # `register` looks only at timers of the bucket in memory
+        if not surely_new or count > _MANY or count < self._near.registered:
             for _ in self._move_near(number) if self._nearing is None else self._nearing[1]:
                 pass
-            new = {timer for timer in new if timer not in self._near}  # setting a timer again does not add it
             self._near.spread(new)
         else:
             self._near.sort([*bucket.timers, *new], ((number + 1) << _SLICES_BITS) - 1)
-        self._near.record(new, bucket.removed)
+        self._near.record(new, bucket.removed, surely_new=surely_new)
         del self._buckets[number]
         self._nearing = None
         self._active = number
@@ -294,7 +294,9 @@ class TimerQueue:
     # from epoch to epoch
 
     def drain(self) -> list[tuple[Collection[Timer], Collection[Timer]]]:
-        """At the barrier: drain the added and the removed timers of this epoch, by bucket.
+        """At the barrier: drain the timers that this epoch touched and left, and those it removed, by bucket.
+
+        A timer that an earlier epoch may have added is among them, even if it is as before.
 
         The queue keeps the collections: use them before the next call.
         """
@@ -332,6 +334,10 @@ class TimerQueue:
         """Open the store with a checkpoint's timers; its buckets stay there until time reaches them."""
         for number in self._store.buckets():
             self.mark_stored(number)
+
+    def holds(self, number: int) -> bool:
+        """Whether there may be timers of a bucket after the active ones."""
+        return number in self._buckets
 
     def mark_stored(self, number: int) -> None:
         """Record that the store holds timers of a bucket (in a restore)."""
