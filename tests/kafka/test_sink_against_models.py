@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka import config
 from holdfast.connectors.kafka.committable import TransactionalId, is_rewriter_id, rewriter_id
 from holdfast.connectors.kafka.config import (
@@ -56,7 +57,7 @@ def test_the_warning_of_old_records_comes_when_it_is_due_and_only_then(kafka: An
         set(limits)
     )
     assert asked == limits
-    ages = st.integers(0, 60).map(lambda minutes: minutes * hour) | st.none()
+    ages = st.integers(0, 60).map(lambda hours: hours * hour) | st.just(80 * 366 * 24 * hour) | st.none()
     records = st.lists(st.tuples(st.sampled_from(sorted(limits)), ages), min_size=1, max_size=6)
 
     @settings(deadline=None, max_examples=examples(150))
@@ -68,7 +69,7 @@ def test_the_warning_of_old_records_comes_when_it_is_due_and_only_then(kafka: An
         now = time.time_ns() // 1_000_000
         due = False
         for batch in batches:
-            times = [0 if age is None else now - age - 60_000 for _, age in batch]
+            times = [MIN_TIMESTAMP if age is None else now - age - 60_000 for _, age in batch]
             watched.look_at(OutgoingBatch([topic for topic, _ in batch], [b""] * len(batch), None, times))
             due = due or any(
                 age is not None and (limit := limits[topic]) is not None and age + 60_000 > limit for topic, age in batch

@@ -15,7 +15,7 @@ from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.producers import RecordProducer
 from holdfast.errors import InputLost, UserCodeError
 from holdfast.testing.kafka import KafkaBroker
-from kafka_fixtures import produce
+from kafka_fixtures import produce, read_all
 from kafka_source_helpers import INFO, Job, source
 
 pytestmark = pytest.mark.kafka
@@ -209,3 +209,31 @@ def test_records_from_before_1970_are_written_as_old_not_as_of_now(kafka: Any, n
         got = [t for r in ranges for batch in job.reader.read(r, 100) for t in batch.timestamps or []]
     assert got[:4] == [1, 1, 1, 1_700_000_000_000]
     assert got[4] >= before  # it had no timestamp
+
+
+@pytest.mark.parametrize("headers", [None, [[("name", b"value")]] * 2])
+@pytest.mark.parametrize("partitions", [None, [0, 0]])
+@pytest.mark.parametrize("given", [None, [MIN_TIMESTAMP, MIN_TIMESTAMP]])
+def test_records_of_elements_without_a_timestamp_get_the_time_of_their_writing(
+    kafka: Any, new_topic: Any, headers: Any, partitions: Any, given: Any
+) -> None:
+    topic = new_topic()
+    before = int(time.time() * 1000)
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}, "test")
+    producer.send(OutgoingBatch(topic, [b"x", b"y"], None, given, headers, partitions))
+    producer.flush()
+    assert all(message.timestamp()[1] >= before for message in read_all(kafka.bootstrap_servers, topic))
+
+
+def test_a_record_without_a_timestamp_is_an_element_without_one(kafka: Any, new_topic: Any) -> None:
+    from kafka import KafkaProducer
+
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    producer.send(topic, value=b"without", timestamp_ms=-1)
+    producer.send(topic, value=b"first of 1970", timestamp_ms=0)
+    producer.close()
+    with Job(source(kafka, topics=(topic,))) as job:
+        ranges = job.enumerator.plan(100).ranges
+        got = [t for r in ranges for batch in job.reader.read(r, 100) for t in batch.timestamps or []]
+    assert got == [MIN_TIMESTAMP, 0]

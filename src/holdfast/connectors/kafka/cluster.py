@@ -221,12 +221,16 @@ class ClusterView:
         """The first available offsets of partitions."""
         return self._offsets(partitions, OffsetSpec.earliest())
 
+    def high_watermarks(self, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        """The ends of partitions with the records of open transactions, which `ends` may leave out."""
+        return self._offsets(partitions, OffsetSpec.latest())
+
     def at_timestamp(self, partitions: Iterable[KafkaTopicPartition], timestamp: int) -> dict[KafkaTopicPartition, int]:
-        """The first offsets with this timestamp (ms) or a later one; otherwise the ends."""
+        """The first offsets with this timestamp (ms) or a later one; otherwise the high watermarks."""
         wanted = list(partitions)
         found = self._offsets(wanted, OffsetSpec.for_timestamp(timestamp))
         missing = [p for p in wanted if found[p] < 0]
-        return found | (self.ends(missing) if missing else {})
+        return found | self.high_watermarks(missing)
 
     def committed(self, group: str, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
         """The group's committed offsets; partitions without one are omitted. Waits for the group's coordinator.

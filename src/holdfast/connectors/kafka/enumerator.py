@@ -273,7 +273,7 @@ class KafkaEnumerator:
                 continue
             since, lowest = self._shrunk.get(partition, (now, end))
             self._shrunk[partition] = since, min(lowest, end)
-        lost = {p: lowest for p, (since, lowest) in self._shrunk.items() if now - since > _MISSING_S}
+        lost = self._really_shrunk({p: end for p, (since, end) in self._shrunk.items() if now - since > _MISSING_S})
         if not lost:
             return
         told = "; ".join(
@@ -292,6 +292,18 @@ class KafkaEnumerator:
         )
         self._positions.move(lost)
         self._shrunk.clear()
+
+    def _really_shrunk(self, ends: dict[KafkaTopicPartition, int]) -> dict[KafkaTopicPartition, int]:
+        """Leave out the partitions that reach their position with the records of transactions that are still open."""
+        try:
+            highest = self._view.high_watermarks(ends)
+        except BrokerUnavailable as error:
+            self._note_silence(str(error))
+            return {}
+        for partition in ends:
+            if highest[partition] >= self._positions.next[partition]:
+                del self._shrunk[partition]  # it is looked at again after another while
+        return {p: end for p, end in ends.items() if p in self._shrunk}
 
     @property
     def _interval(self) -> float:

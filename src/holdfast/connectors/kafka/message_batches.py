@@ -10,12 +10,15 @@ from confluent_kafka import Message
 
 from holdfast.common.columns import columns_of
 from holdfast.common.scans import has_none
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Batch
 from holdfast.connectors.kafka.consumer_record import ConsumerRecord, KafkaRecordDeserializationSchema
 from holdfast.errors import ServiceUnavailable, UserCodeError
 
 __all__ = ["MessageBatches"]
 
+_NO_TIMESTAMP = -1
+"""The timestamp of a record that has none."""
 _SHOWN = 200
 """Bytes of a key and a value that an error shows."""
 
@@ -96,9 +99,12 @@ def _batch(topic: str, number: int, values: list[Any], messages: list[Message]) 
     if not values:
         return None
     offsets = _offsets(messages)
+    timestamps = [timestamp for _, timestamp in map(Message.timestamp, messages)]
+    if _NO_TIMESTAMP in timestamps:
+        timestamps = [MIN_TIMESTAMP if timestamp == _NO_TIMESTAMP else timestamp for timestamp in timestamps]
     return Batch(
         values,
-        [timestamp for _, timestamp in map(Message.timestamp, messages)],
+        timestamps,
         lambda i: f"topic {topic}, partition {number}, offset {offsets[i]}",
     )
 

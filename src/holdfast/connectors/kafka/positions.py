@@ -133,7 +133,8 @@ def first_positions(
         InputLost: a starting offset does not exist, and no reset strategy is set.
     """
     found = offsets_of(source.starting_offsets, source, view, partitions, "starting")
-    beginnings, ends = view.beginnings(partitions), view.ends(partitions)
+    # An offset behind an open transaction exists, although a reader of committed records does not get there yet.
+    beginnings, ends = view.beginnings(partitions), view.high_watermarks(partitions)
     strategy = source.starting_offsets._reset
     for partition, offset in found.items():
         if beginnings[partition] <= offset <= ends[partition]:
@@ -145,7 +146,8 @@ def first_positions(
                     f"Kafka holds the offsets {beginnings[partition]} to {ends[partition]}. Give an offset reset "
                     "strategy, or other starting offsets"
                 )
-            found[partition] = (beginnings if strategy is KafkaOffsetResetStrategy.EARLIEST else ends)[partition]
+            earliest = strategy is KafkaOffsetResetStrategy.EARLIEST
+            found[partition] = beginnings[partition] if earliest else view.ends([partition])[partition]
         else:  # retention has deleted records since the offset was requested
             found[partition] = max(beginnings[partition], min(offset, ends[partition]))
     return found

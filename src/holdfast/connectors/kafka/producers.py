@@ -38,7 +38,7 @@ _BESIDE = KafkaError._INVALID_DIFFERENT_RECORD
 
 
 def _earliest(timestamp: int) -> int:
-    """The timestamp for the client library in place of one that Kafka cannot hold (before 1970).
+    """The timestamp for the client library in place of one that Kafka cannot hold: none, 1970 and before.
 
     The library replaces 0 by the present time. A record from before 1970 must not become a present one, so it gets 1 ms.
     """
@@ -89,7 +89,7 @@ class RecordProducer:
                         produce(topic, value, key)
                         at += 1
                 else:
-                    times = batch.timestamps or [0] * n
+                    times = batch.timestamps or [MIN_TIMESTAMP] * n
                     headers = batch.headers or [[]] * n
                     partitions = batch.partitions or [-1] * n
                     for topic, value, key, ts, head, partition in zip(

@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.config import admin_properties
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 
@@ -56,8 +57,9 @@ class RetentionCheck:
             return
         named = [batch.topics] * len(times) if isinstance(batch.topics, str) else batch.topics
         for topic, timestamp in zip(named, times, strict=True):
-            if timestamp > 0 and topic in limits and timestamp < now - limits[topic]:  # 0 and negative: the producer's clock
-                return self._tell(topic, timestamp, limits[topic])
+            # A record without a timestamp gets the present time, one from before 1970 the first millisecond of 1970.
+            if timestamp != MIN_TIMESTAMP and topic in limits and max(timestamp, 1) < now - limits[topic]:
+                return self._tell(topic, max(timestamp, 1), limits[topic])
 
     def _tell(self, topic: str, timestamp: int, retention: int) -> None:
         self._told = True
