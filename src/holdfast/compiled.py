@@ -25,6 +25,7 @@ MODULES = (
     "holdfast.runtime.operators.window_calls",
     "holdfast.runtime.operators.session_loop",
     "holdfast.runtime.frame_columns",
+    "holdfast.runtime.shared_results",
     "holdfast.metrics.user",
     "holdfast.common.positions",
     "holdfast.common.scans",

@@ -17,13 +17,14 @@ __all__ = ["CollectionSource"]
 _BLOCK = 1024
 """Number of values pickled, and unpickled, together."""
 _SPLIT = "collection"
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class CollectionSource:
     """A bounded source of given values, in order, from one split.
 
     The values are pickled at once: later changes by the program have no effect, and a value that a function changed in
-    place is read again in its original form.
+    place is read again in its original form. Each is read as an object of its own, even if the program has given one twice.
 
     Raises:
         ConfigurationError: a value cannot be pickled.
@@ -55,22 +56,28 @@ class CollectionSource:
         return CollectionReader(self._blocks)
 
 
-def _pickled(values: list[Any], start: int) -> bytes:
-    try:
-        return pickling.dumps(values[start : start + _BLOCK])
-    except TypeError:
-        for i, value in enumerate(values[start : start + _BLOCK], start):
-            try:
-                pickling.dumps(value)
-            except TypeError as e:
-                raise ConfigurationError(f"value {i} of the collection cannot be sent to the tasks: {e}") from e
-        raise
+def _pickled(values: list[Any], start: int) -> bytes | list[bytes]:
+    """A block as one pickle if its values are plain, else as one for each: objects of one pickle stay the same object."""
+    block = values[start : start + _BLOCK]
+    if all(type(value) in _PLAIN or (type(value) is tuple and _PLAIN.issuperset(map(type, value))) for value in block):
+        return pickling.dumps(block)
+    pickles = []
+    for i, value in enumerate(block, start):
+        try:
+            pickles.append(pickling.dumps(value))
+        except TypeError as e:
+            raise ConfigurationError(f"value {i} of the collection cannot be sent to the tasks: {e}") from e
+    return pickles
+
+
+def _unpickled(block: bytes | list[bytes]) -> list[Any]:
+    return list(map(pickling.loads, block)) if isinstance(block, list) else pickling.loads(block)
 
 
 class CollectionReader:
     """Reads ranges of the collection."""
 
-    def __init__(self, blocks: Sequence[bytes]) -> None:
+    def __init__(self, blocks: Sequence[bytes | list[bytes]]) -> None:
         self._blocks = blocks
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
@@ -78,7 +85,7 @@ class CollectionReader:
         at = part.start
         while at < part.end:
             block, offset = divmod(at, _BLOCK)
-            values = pickling.loads(self._blocks[block])[offset : offset + part.end - at]
+            values = _unpickled(self._blocks[block])[offset : offset + part.end - at]
             for i in range(0, len(values), max_batch):
                 yield Batch(values[i : i + max_batch], locate=functools.partial(_place, at + i))
             at += len(values)

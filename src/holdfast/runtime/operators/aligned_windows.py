@@ -49,11 +49,25 @@ class AlignedWindows(WindowsBase):
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
         super().open()
         self._add = content.adder(self._slot)
-        self._result = content.result()
+        result = content.result()
+        # Within the allowed lateness, a content fires again.
+        self._result = self._of_a_copy(result) if self._lateness and self._calls(result) else result
         self._checks_at_firing = content.checks_at_firing()
 
     def window_state(self) -> StateSpace:
         return self.window_space
+
+    def _calls(self, result: Any) -> bool:
+        return result is not None or self._process is not None or self._apply is not None
+
+    def _of_a_copy(self, result: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+        own = self._own
+
+        def given(content: Any) -> Any:
+            content = content if type(content) in LARGE else own(content)
+            return content if result is None else result(content)
+
+        return given
 
     # adding elements
 
@@ -198,7 +212,7 @@ class AlignedWindows(WindowsBase):
 
     def _elements_of(self, key: Any, content: LargeList, start: int) -> list[Any]:
         """The elements of a window whose list has left its row."""
-        elements = list(content)
+        elements = self._own(list(content)) if self._lateness else list(content)
         return self._fitted(elements, lambda _: key, start) if self._checks_at_firing else elements
 
     def _fitted(self, values: list[Any], key_of: Callable[[int], Any], start: int) -> list[Any]:

@@ -97,7 +97,9 @@ class MergingWindows(TriggeredWindows):
         """Add an element to its windows of the key's set; returns whether it is in time."""
         slot = self._set_slot
         taken = False
+        left = len(windows)
         for window in windows:
+            left -= 1
             before = set_row[slot]
             new = not before or not (window in before or window in before.values())
             actual = self._join_set(key, set_row, window)
@@ -105,7 +107,9 @@ class MergingWindows(TriggeredWindows):
                 taken = True
                 state = (key, set_row[slot][actual])
                 row = self._table.load_new(state) if new and actual is window else self._table.load_one(state)
-                self._add_element(out, value, stamp, (key, actual), state, row)
+                # Each window has an element of its own, as functions may change it.
+                given = self.context.copied(value) if left else value
+                self._add_element(out, given, stamp, (key, actual), state, row)
         return taken or not self._event_time or stamp + self._lateness > self._late_by
 
     def _is_late(self, namespace: Any) -> bool:

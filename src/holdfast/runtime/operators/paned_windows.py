@@ -341,7 +341,7 @@ class PanedWindows(WindowsBase):
         """Call the window function for these keys."""
         last, window = self._last(span), TimeWindow(*span)
         result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements
-        take, context = out.take_one, self._window_context
+        take, context, own = out.take_one, self._window_context, self._own
         if self._fits:
             pairs = self._fitted(pairs, window)
         context.at = window
@@ -349,11 +349,13 @@ class PanedWindows(WindowsBase):
         try:
             for key, content in pairs:
                 if result is not None:
-                    content = result(content)
+                    content = result(own(content))
                 if process is None and apply is None:
                     out.values.append(out.copied(content))
                     out.stamps.append(last)
                     continue
+                if result is None:
+                    content = own(content)  # later windows read these panes again
                 context.key = key
                 if self._global is not None:
                     self._bring_global(key)

@@ -16,11 +16,12 @@ from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import OperatorContext
-from holdfast.runtime.copies import FIXED, Copy, fixed
+from holdfast.runtime.copies import FIXED, Copy, fixed, same
 from holdfast.runtime.getters import getter, read_all
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.shared_results import own_each
 from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
@@ -68,6 +69,7 @@ class Map(FunctionOperator):
         super().open()
         self._map = user_callable(self.function, "map")
         self._read = getter(self._map)
+        self._copies = self.context.copied is not same
 
     def process(self, batch: RecordBatch) -> None:
         values = batch.values
@@ -77,6 +79,8 @@ class Map(FunctionOperator):
         try:
             if mapped is None:
                 mapped = [function(value) for value in rest]
+                if self._copies:
+                    own_each(mapped, values, self.context.copied)
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         self.context.emit(RecordBatch(mapped, batch.timestamps))

@@ -13,6 +13,7 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import Types
 from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
 from holdfast.runtime.context import UserRuntimeContext
+from holdfast.runtime.copies import same
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.trigger_context import TriggerContext
@@ -128,7 +129,7 @@ class TriggeredWindows(WindowsBase):
         """Add elements to their windows."""
         keys, values = batch.keys, batch.values
         assert keys is not None
-        least = MIN_TIMESTAMP + 1
+        own, least = self.context.copied, MIN_TIMESTAMP + 1
         stamps = self._timestamps(batch, least) if self._event_time else batch.stamps()
         self._late_by = max(self.context.clock.watermark, self.context.clock.late_by)
         out = Collector(self.context.copied)
@@ -138,9 +139,12 @@ class TriggeredWindows(WindowsBase):
             rows = iter(self._load(keys, assigned))
             late: tuple[list[Any], list[int]] = ([], [])
             for key, value, stamp, windows in zip(keys, values, stamps, assigned):
+                left = len(windows)
                 for namespace in windows:
+                    left -= 1
                     owner = key, namespace
-                    self._add_element(out, value, stamp, owner, owner, next(rows))
+                    # Each window has an element of its own, as functions may change it.
+                    self._add_element(out, own(value) if left else value, stamp, owner, owner, next(rows))
                 if not windows and self._event_time and stamp + self._lateness <= self._late_by:
                     late[0].append(value)
                     late[1].append(stamp)
@@ -230,13 +234,17 @@ class TriggeredWindows(WindowsBase):
 
     # what the trigger decides
 
-    def _act(self, result: Any, method: str, out: Collector, key: Any, window: Window, row: Row, at: int) -> None:
+    def _act(
+        self, result: Any, method: str, out: Collector, key: Any, window: Window, row: Row, at: int, *, goes: bool = False
+    ) -> None:
+        """Do what the trigger has decided; ``goes``: the window is then removed."""
         if type(result) is not TriggerResult:
             raise TypeError(
                 f"{method}() of the trigger {self._trigger!r:.200} returned {result!r:.200}; it must return a TriggerResult"
             )
         if result.is_fire() and row[self._slot] is not None:
-            self._fire(out, key, window, row, at if window.max_timestamp() == MAX_TIMESTAMP else window.max_timestamp())
+            stamp = at if window.max_timestamp() == MAX_TIMESTAMP else window.max_timestamp()
+            self._fire(out, key, window, row, stamp, stays=not (goes or result.is_purge()))
         if result.is_purge():
             self._purge(row)
 
@@ -246,18 +254,21 @@ class TriggeredWindows(WindowsBase):
         row[self._slot] = None
         row[0] |= DIRTY
 
-    def _fire(self, out: Collector, key: Any, window: Window, row: Row, stamp: int) -> None:
+    def _fire(self, out: Collector, key: Any, window: Window, row: Row, stamp: int, *, stays: bool) -> None:
+        own = self._own if stays else same
         if self._evictor is None:
             content = row[self._slot]
             if self._result is not None:
-                content = self._result(content)
+                content = self._result(own(content))
             elif self._content.keeps_elements:
-                content = list(content)
+                content = own(list(content))
+            elif self._process is not None or self._apply is not None:
+                content = own(content)
             self._call(out, key, window, content, stamp)
             return
         elements = [TimestampedValue(*each) for each in row[self._slot]]
         self._evictor.evict_before(elements, len(elements), window, self._ctx)
-        content = self._content.of([each.value for each in elements])
+        content = self._content.of([own(each.value) for each in elements])
         if content is not None:
             self._call(out, key, window, content, stamp)
         self._evictor.evict_after(elements, len(elements), window, self._ctx)
@@ -329,9 +340,10 @@ class TriggeredWindows(WindowsBase):
                 window = window_of(namespace)
                 self._ctx.enter(owner, row_key, row)
                 result = on_time(when, window, self._ctx)
+                goes = cleans and when == self._cleanup_time(namespace)
                 if result is not _CONTINUE:
-                    self._act(result, method, out, key, window, row, when)
-                if cleans and when == self._cleanup_time(namespace):
+                    self._act(result, method, out, key, window, row, when, goes=goes)
+                if goes:
                     self._remove(owner, key, window, row)
         except (Exception, SystemExit) as error:
             raise self._failure(error, f"timer {when} of {window_of(namespace)!r}", key) from error

@@ -13,8 +13,10 @@ from holdfast.common.positions import picker, positions_by
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import Window
+from holdfast.functions.aggregates import Aggregates
 from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
+from holdfast.runtime.copies import Copy, same
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.operators.window_calls import cut_each
 from holdfast.runtime.operators.window_content import CONTENTS, Adder, WindowContent
@@ -138,6 +140,9 @@ class WindowsBase(Operator):
         self._apply = user_callable(function, "apply") if style == "apply" else None
         self._process = user_callable(function, "process") if style == "process" else None
         self._clear = function.clear if self._spec.clears else None
+        built_in = isinstance(self._content.function, Aggregates)
+        self._own: Copy = same if built_in else self.context.copied
+        """Copies what functions are given of a content that stays in the state: they may change it."""
         self._restore_key = key_restorer(self.context.key_type)
         if "global" in self.context.state.spaces:  # a checkpoint has some
             self.open_global_space()
