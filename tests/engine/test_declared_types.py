@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from holdfast.datastream import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from holdfast.datastream.batches import Count, col
 from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
@@ -496,3 +498,31 @@ def test_a_key_of_a_declared_type_is_the_same_after_a_restart(tmp_path, declared
     config = {"state.backend.type": backend, "state.backend.cache.size": "1kb"}
     Lab(build, tmp_path, budget=1, config=config, ledgers=("keys",), keep_disk=False).run(crash)
     assert sorted(LEDGERS["keys"].values) == sorted(keys * 2)
+
+
+@pytest.mark.parametrize("fields", [("key",), ("key", "name")])
+@pytest.mark.parametrize(
+    ("declared", "keys"),
+    [(Types.BOOLEAN(), [True, False]), (Types.BIG_DEC(), [Decimal("1.5"), Decimal("2")]), (Types.LONG(), [1, 2])],
+)
+def test_aggregates_by_a_field_of_a_declared_type_are_the_same_after_a_restart(tmp_path, declared, keys, fields):
+    typed = Types.ROW_NAMED(["key", "name", "at"], [declared, Types.STRING(), Types.LONG()])
+    events = [Row(keys[n % 2], "a", n) for n in range(6)]
+
+    def build(env: Any) -> None:
+        times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col("at"))
+        stream = env.from_collection(events).map(lambda row: row, typed).assign_timestamps_and_watermarks(times)
+        keyed = stream.key_by(col(*fields))
+        sums = keyed.window(WINDOW).agg(count=Count())
+        shown = sums.map(lambda row: (row.key, type(row.key).__name__, row.count))
+        shown.union(keyed.process(KeysOfTimers())).sink_to(LedgerSink("keys"))
+
+    def told(row: Any) -> Any:
+        return row[0], type(keys[0]).__name__, 3
+
+    LEDGERS["keys"].committed.clear()
+    Lab(build, tmp_path, budget=1, ledgers=("keys",), keep_disk=False).run([("after complete", 3)])
+    found = LEDGERS["keys"].values
+    assert sorted(each for each in found if type(each) is tuple) == sorted(map(told, zip(keys)))
+    timers = {eval(each) if len(fields) == 1 else eval(each)[0] for each in found if type(each) is str}
+    assert (timers, set(map(type, timers))) == (set(keys), {type(keys[0])})

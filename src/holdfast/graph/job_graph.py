@@ -12,10 +12,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.common.columns import Fields
 from holdfast.common.config_options import PipelineOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.modes import RuntimeExecutionMode
-from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.errors import ConfigurationError
 from holdfast.graph.execution_mode import in_batch
@@ -216,7 +217,8 @@ def _vertex(
                 tuple(channels),
                 _output_type(member),
                 _side_types(member, graph),
-                _key_type(member, graph),
+                (declared := _key_type(member, graph)),
+                declared or _type_of_fields(member, graph),
             )
         )
     return Vertex(
@@ -260,6 +262,22 @@ def _key_type(operator: Physical, graph: StreamGraph) -> TypeInformation | None:
             f"{' and '.join(sorted(map(repr, declared)))}. Declare one type in all key_by(...)."
         )
     return next(iter(declared), None)
+
+
+def _type_of_fields(operator: Physical, graph: StreamGraph) -> TypeInformation | None:
+    """The type of keys that are fields of elements with a declared type; None if some are others."""
+    found = set()
+    for edge in graph.into(operator):
+        if edge.key_selector is not None:
+            selector, declared = edge.key_selector, edge.partitioned_type
+            types = {}
+            if isinstance(selector, Fields) and isinstance(declared, RowTypeInfo):
+                types = dict(zip(declared.get_field_names(), declared.get_field_types()))
+            if not isinstance(selector, Fields) or not types.keys() >= set(selector.names):
+                return None
+            read = [types[name] for name in selector.names]
+            found.add(read[0] if len(read) == 1 else Types.TUPLE(read))
+    return found.pop() if len(found) == 1 else None
 
 
 def _side_types(operator: Physical, graph: StreamGraph) -> dict[str, TypeInformation]:

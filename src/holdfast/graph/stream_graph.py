@@ -41,6 +41,8 @@ class Edge:
     """The declared type of the keys."""
     columns: ColumnForm | None = None
     """The form of the columns that the consumer takes."""
+    partitioned_type: TypeInformation | None = None
+    """The declared type of the elements that are partitioned."""
 
 
 @dataclass(frozen=True)
@@ -142,4 +144,5 @@ def _edge(path: _Path, consumer: OperatorTransformation, index: int) -> Edge:
         path.side_type,
         partitioned.key_type,
         partitioned.columns,
+        partitioned.output_type,
     )

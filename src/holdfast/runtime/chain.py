@@ -195,7 +195,7 @@ class Chain:
                 max_parallelism=vertex.max_parallelism,
                 clock=node.clock,
                 state=states.get(chained.uid),
-                key_type=chained.key_type,
+                key_type=chained.restored_key_type,
                 lists=lists.get(chained.uid),
                 metrics=self.metrics.add_group(chained.name),
                 job_parameters=plan.settings.job_parameters,

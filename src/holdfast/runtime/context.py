@@ -67,7 +67,7 @@ class OperatorContext:
     """Keyed state and timers; None for an operator without keyed state."""
     metrics: MetricGroup
     key_type: TypeInformation | None = None
-    """The declared type of the keys."""
+    """The type of the keys, as far as it is known (`Chained.restored_key_type`)."""
     lists: ListedStates | None = None
     """Listed state; None for an operator without listed state."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)

@@ -106,6 +106,8 @@ class Chained:
     """The declared types of the side outputs, by tag id."""
     key_type: TypeInformation | None = None
     """The declared type of the keys of the operator's state."""
+    restored_key_type: TypeInformation | None = None
+    """The type in which functions get keys back from the state: the declared one, or that of the fields that the key is."""
 
 
 @dataclass(frozen=True)

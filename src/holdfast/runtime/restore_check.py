@@ -410,7 +410,7 @@ def _context(
         max_parallelism=vertex.max_parallelism,
         clock=Clock(),
         state=state,
-        key_type=chained.key_type,
+        key_type=chained.restored_key_type,
         lists=lists,
         metrics=MetricGroup(),
     )

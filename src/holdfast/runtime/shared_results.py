@@ -29,7 +29,7 @@ def own_each(mapped: list[Any], values: Iterable[Any], copied: Copy) -> None:
         if kind is tuple:
             for each in result:
                 if type(each) not in FIXED:
-                    each = None  # noqa: PLW2901, it counts as a reference
+                    each = None  # it counts as a reference
                     if result is not value and not _alone(result):
                         mapped[position] = copied(result)
                     break
@@ -57,7 +57,7 @@ def _alone(result: Any) -> bool:
         parts = result.__dict__.values()
     if fixed(map(type, parts)):
         return True
-    for part in parts:
+    for part in parts:  # noqa: SIM110, `_OF_A_PART` is counted in such a loop
         if type(part) not in FIXED and (_references(part) > _OF_A_PART or not _alone(part)):
             return False
     return True

@@ -28,7 +28,8 @@ def key_restorer(declared: TypeInformation | None) -> _Restore | None:
         if not any(restorers):
             return None
         return _tuple_of(restorers) if isinstance(declared, TupleTypeInfo) else _row_of(restorers)
-    return None if declared is None else _BASIC.get(declared.to_dict()["type"])
+    restore = None if declared is None else _BASIC.get(declared.to_dict()["type"])
+    return None if restore is None else lambda key: None if key is None else restore(key)
 
 
 def _tuple_of(restorers: Sequence[_Restore | None]) -> _Restore:
