@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -143,6 +143,16 @@ class Entries(RuleBasedStateMachine):
                 self.append(owner, [each])
             assert seen == before
 
+    @rule(owner=owners, data=st.data())
+    def one_is_dropped_while_it_is_iterated(self, owner: Any, data: st.DataObject) -> None:
+        for held in (self.maps, self.lists):
+            if owner in held:
+                large, model = held.pop(owner)
+                given = iter(large)
+                seen = [next(given) for _ in range(data.draw(st.integers(0, len(model))))]
+                large.drop()
+                assert sorted([*seen, *given], key=repr) == sorted(model, key=repr)
+
     @rule(owner=owners, divisor=st.integers(1, 4))
     def keep_some(self, owner: Any, divisor: int) -> None:
         if owner in self.lists:
@@ -258,6 +268,55 @@ def an_added_entry_is_written_alone_and_an_added_element_with_its_chunk():
     assert [pickle.loads(value) for value in values] == [{17: 1}, [999, 1000]]
 
 
+class Counted(SortedMemory):
+    """A store that counts the rows that it is asked for."""
+
+    asked = 0
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        self.asked += len(keys)
+        return super().get_many(keys)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        rows = list(super().scan(start, end))
+        self.asked += len(rows)
+        return iter(rows)
+
+    def first_key(self, start: bytes, end: bytes) -> bytes | None:
+        self.asked += 1
+        return super().first_key(start, end)
+
+
+def stored_map(count: int) -> tuple[LargeMap, Counted]:
+    """A large map as a restore finds it, with the keys below ``count``."""
+    store = Counted()
+    family = EntryFamily(STATE, False, store)
+    family.codec = Pickled()
+    LargeMap(family, None, 1, "key", dict.fromkeys(range(count), 0))
+    family.collect()
+    family.committed()
+    return LargeMap(family, None, 1, "key"), store
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def an_entry_is_removed_at_the_same_cost_however_many_there_are(order: int):
+    for count in (100, 200, 400):
+        large, store = stored_map(count)
+        for key in range(count)[::order]:
+            assert large.remove(key) == (key != range(count)[::order][-1])
+        assert store.asked <= 2 * count + 1
+
+
+def the_entries_that_were_asked_for_leave_memory_as_others_are():
+    large, store = stored_map(10)
+    for key in range(1000):
+        assert (key in large) == (key < 10)
+    assert store.asked == 1000
+    assert len(large._read_last) <= 2 * entries._MOST_CACHED
+    assert 999 not in large
+    assert store.asked == 1000
+
+
 def a_slice_is_dropped_with_the_entries_of_all_its_keys():
     store = SortedMemory()
     family = EntryFamily(STATE, True, store)
@@ -316,3 +375,13 @@ def a_dump_leaves_rows_as_they_are_even_if_the_limit_was_higher_when_they_were_w
     assert list(backend.handles["l"].get()) == ["a", "b", "c"]
     backend.close()
     shutil.rmtree(backend.root)
+
+
+def an_entry_that_many_changes_replace_is_not_read_as_it_was():
+    large, _ = stored_map(10)
+    family = large._family
+    assert large.get(0) == 0
+    large.update(dict.fromkeys(range(10), 1))
+    family.collect()
+    family.committed()
+    assert large.get(0) == 1

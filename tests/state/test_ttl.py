@@ -273,3 +273,23 @@ def test_lists_and_maps_behave_like_a_model_in_any_order_of_steps(steps: list[An
         assert dict(backend.handles["map"].items()) == {k: v for k, (at, v) in entries.items() if at + TTL > now}
         assert list(backend.handles["list"].get()) == [v for at, v in elements if at + TTL > now]
     backend.close()
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+def the_content_of_a_row_is_not_copied_for_each_element_and_entry_that_is_added(ttl: bool) -> None:
+    chosen = states()[1:3] if ttl else [ListStateDescriptor("list", Types.LONG()), MapStateDescriptor("map", Types.STRING())]
+    backend = Backend("rocksdb", chosen)
+    backend.use("k")
+    elements, mapped = backend.handles["list"], backend.handles["map"]
+    elements.add_all([1])
+    mapped.put_all({"a": 1})
+    held = [id(slot) for slot in backend.space.row[1:]]
+    elements.add(2)
+    elements.add_all([3, 4])
+    elements.add_all(elements.get())
+    mapped.put("b", 2)
+    mapped.put_all({"c": 3})
+    assert list(elements.get()) == [1, 2, 3, 4, 1, 2, 3, 4]
+    assert dict(mapped.items()) == {"a": 1, "b": 2, "c": 3}
+    assert [id(slot) for slot in backend.space.row[1:]] == held
+    backend.close()

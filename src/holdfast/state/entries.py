@@ -23,11 +23,12 @@ from typing import Any, Protocol
 from holdfast.common.in_portions import in_portions
 from holdfast.state.delta import Change
 from holdfast.state.entry_pieces import DELETE, DROP, MOST_IN_PIECE, PUT, Entry, entry_piece, unpack_entries
-from holdfast.state.key_codec import encode_key
+from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.large_values import LargeValue
 from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore, Writes, migrate
+from holdfast.state.recent_entries import RecentEntries
 
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
 
@@ -36,7 +37,7 @@ MOST_IN_ROW = 256
 _CHUNK = 128
 """Elements per chunk of a list."""
 _MOST_CACHED = 4096
-"""Cached entries per map that survive the end of an epoch."""
+"""Entries per map that were asked for last and stay in memory; up to twice as many do."""
 _PIECE_BYTES = 4 << 20
 """Bytes of values that make a piece of a dump."""
 _READ_AHEAD = 64
@@ -195,7 +196,7 @@ def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
 class LargeMap:
     """A map with individually stored entries; replaces a dict in its slot."""
 
-    __slots__ = ("_cached", "_changed", "_cleared", "_dirty", "_family", "_key", "_least", "prefix")
+    __slots__ = ("_changed", "_cleared", "_dirty", "_family", "_held", "_key", "_read_last", "_stored", "prefix")
 
     marker = 0
     """The row's placeholder for the map."""
@@ -213,19 +214,21 @@ class LargeMap:
         self.prefix = family.prefix(slice, group, key)
         self._changed: dict[Any, Any] = {}
         """This epoch's writes."""
-        self._cached: dict[Any, Any] = {}
-        """Entries as read from the store."""
+        self._held = 0
+        """The number of entries among them."""
+        self._read_last = RecentEntries()
+        """Entries as in the store, also missing ones."""
         self._cleared = entries is not None
         """Whether the stored entries are obsolete."""
         self._dirty = False
-        self._least = 0
-        """Lower bound of the number of entries."""
+        self._stored: bytes | None = None
+        """The stored key of an entry that this epoch has not changed, if one is known; it has changed all before it."""
         if entries is not None:
             for entry in entries:
                 encode_key(entry)
             self._touch()
             self._changed.update(entries)
-            self._least = len(entries)
+            self._held = len(entries)
 
     def _touch(self) -> None:
         if not self._dirty:
@@ -246,9 +249,10 @@ class LargeMap:
     def _find(self, key: Any) -> Any:
         value = self._changed.get(key, self)
         if value is self:
-            value = self._cached.get(key, self)
+            value = self._read_last.get(key, self)
             if value is self:
-                value = self._cached[key] = _GONE if self._cleared else self._read(key)
+                value = _GONE if self._cleared else self._read(key)
+                self._read_last.put(key, value, _MOST_CACHED)
         return value
 
     def _read(self, key: Any) -> Any:
@@ -261,9 +265,12 @@ class LargeMap:
         return entry
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key not in self._changed:
+        before = self._changed.get(key, self)
+        if before is self:
             encode_key(key)  # refuse a key without a canonical form here, not at the barrier
             self._touch()
+        if before is self or before is _GONE:
+            self._held += 1
         self._changed[key] = value
 
     def update(self, entries: Mapping[Any, Any]) -> None:
@@ -274,11 +281,22 @@ class LargeMap:
     def remove(self, key: Any) -> bool:
         """Remove an existing entry; returns whether any are left."""
         self._touch()
+        before = self._changed.get(key, self)
+        if before is not self and before is not _GONE:
+            self._held -= 1
         self._changed[key] = _GONE
-        self._least -= 1
-        if self._least <= 0:
-            self._least = sum(1 for _ in islice(self.items(), _CHUNK))
-        return self._least > 0
+        return self._held > 0 or self._has_others()
+
+    def _has_others(self) -> bool:
+        """Whether the store has entries that this epoch has not changed. The epoch's removals together read each once."""
+        if self._cleared:
+            return False
+        start, end = len(self.prefix), after(self.prefix)
+        found = self._stored or self._family.store.first_key(self.prefix, end)
+        while found is not None and decode_key(found[start:]) in self._changed:
+            found = self._family.store.first_key(found + b"\x00", end)
+        self._stored = found
+        return found is not None
 
     def __iter__(self) -> Iterator[Any]:
         return (key for key, _ in self.items())
@@ -316,7 +334,7 @@ class LargeMap:
     def drop(self) -> None:
         """Remove all entries, because the slot gets other content."""
         self._touch()
-        self._changed, self._cached, self._cleared = {}, {}, True
+        self._changed, self._held, self._read_last, self._cleared = {}, 0, RecentEntries(), True
 
     def drain(self) -> Iterator[Entry]:
         """At the barrier: drain this epoch's changes, in stored form."""
@@ -330,10 +348,12 @@ class LargeMap:
                 yield PUT, form, encode(self._key, {key: value})
             elif not self._cleared:
                 yield DELETE, form, b""
-        self._cached.update(self._changed)
-        if len(self._cached) > _MOST_CACHED:
-            self._cached = {}
-        self._changed, self._cleared, self._dirty = {}, False, False
+        if len(self._changed) > _MOST_CACHED:
+            self._read_last = RecentEntries()
+        else:
+            for key, value in self._changed.items():
+                self._read_last.put(key, value, _MOST_CACHED)
+        self._changed, self._held, self._stored, self._cleared, self._dirty = {}, 0, None, False, False
 
 
 class LargeList:
@@ -418,16 +438,21 @@ class LargeList:
         if self._end == self._first:
             return iter(())
         last = len(self._chunk(self._end - 1))
-        return self._elements(self._first, self._end, last)
+        return self._elements(self._all(), self._end - 1, last)
 
-    def _elements(self, first: int, end: int, last: int) -> Iterator[Any]:
-        for number, chunk in self._all(first, end):
-            yield from islice(chunk, last) if number == end - 1 else chunk
+    @staticmethod
+    def _elements(chunks: Iterable[tuple[int, list[Any]]], end: int, last: int) -> Iterator[Any]:
+        for number, chunk in chunks:
+            yield from islice(chunk, last) if number == end else chunk
 
-    def _all(self, first: int, end: int) -> Iterator[tuple[int, list[Any]]]:
+    def _all(self) -> Iterator[tuple[int, list[Any]]]:
+        """The present chunks with their numbers; `drop` leaves them as they are for whoever reads them already."""
+        return self._chunks(self._first, self._end, self._held)
+
+    def _chunks(self, first: int, end: int, in_memory: Mapping[int, list[Any]]) -> Iterator[tuple[int, list[Any]]]:
         for start in range(first, end, _READ_AHEAD):
             numbers = range(start, min(start + _READ_AHEAD, end))
-            held = {number: self._held[number] for number in numbers if number in self._held}
+            held = {number: in_memory[number] for number in numbers if number in in_memory}
             missing = [number for number in numbers if number not in held]
             held.update(zip(missing, self._read(missing), strict=True))
             yield from sorted(held.items())
@@ -435,7 +460,7 @@ class LargeList:
     def keep(self, wanted: Callable[[Any], bool]) -> bool:
         """Keep only the ``wanted`` elements; returns whether any are left."""
         left = False
-        for number, chunk in self._all(self._first, self._end):
+        for number, chunk in self._all():
             kept = [each for each in chunk if wanted(each)]
             if len(kept) < len(chunk):
                 self._put(number, kept)

@@ -143,12 +143,13 @@ class ListHandle(Handle):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
+        added = [*values]  # before the list changes, which may be among the values
         row = self._space.row
         elements = row[self._i]
-        if type(elements) is LargeList:
-            elements.extend([*values])
+        if elements is None:
+            row[self._i] = added or None
         else:
-            row[self._i] = [*(elements or ()), *values] or None
+            elements.extend(added)
         row[0] = CHANGED[row[0]]
 
     def update(self, values: Iterable[Any]) -> None:
@@ -264,12 +265,13 @@ class MapHandle(Handle):
 
     def put_all(self, entries: Any) -> None:
         """Set several entries, from a mapping or pairs."""
+        added = dict(entries)
         row = self._space.row
         held = row[self._i]
-        if type(held) is LargeMap:
-            held.update(dict(entries))
+        if held is None:
+            row[self._i] = added or None
         else:
-            row[self._i] = {**(held or {}), **dict(entries)} or None
+            held.update(added)
         row[0] = CHANGED[row[0]]
 
     def remove(self, key: Any) -> None:

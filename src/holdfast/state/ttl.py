@@ -235,13 +235,14 @@ class ExpiringList(_Expiring):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
+        stamped = self._stamped(values)
         row = self._space.row
-        elements, stamped = row[self._i], self._stamped(values)
-        if type(elements) is LargeList:
-            elements.extend(stamped)
-            row[0] = CHANGED[row[0]]
+        elements = row[self._i]
+        if elements is None:
+            row[self._i] = stamped or None
         else:
-            self._set(row, [*(elements or ()), *stamped] or None)
+            elements.extend(stamped)
+        row[0] = CHANGED[row[0]]
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
