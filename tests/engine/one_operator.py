@@ -6,7 +6,8 @@ from typing import Any
 
 from holdfast.connectors.base import JobInfo
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators.base import Operator, OperatorFactory
 from holdfast.state.keyed_state import KeyedState
 

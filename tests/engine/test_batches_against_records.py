@@ -23,8 +23,9 @@ from holdfast.datastream.batches import Avg, Count, CountDistinct, Max, Min, Sum
 from holdfast.datastream.window import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from holdfast.functions.aggregates import Aggregates
 from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.clock import Clock
 from holdfast.runtime.column_routes import subtasks
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.event_time import LateRecords
 from holdfast.runtime.operators import waiting_columns
 from holdfast.runtime.operators.grouped_columns import GroupedColumns
@@ -155,13 +156,12 @@ class Subtask:
         self.out.extend(zip(map(list, batch.values), batch.stamps(), strict=True))
 
     def process(self, values: Any, stamps: list[int], late_by: int) -> None:
-        self.clock.late_by = late_by
+        self.clock.passing.late_by = late_by
         self.operator.process(RecordBatch(values, stamps, select_keys(col("key"), None, values, OWNER)))
-        self.clock.late_by = MIN_TIMESTAMP
+        self.clock.passing.late_by = MIN_TIMESTAMP
 
     def advance(self, watermark: int) -> None:
-        self.clock.watermark = watermark
-        self.operator.advance_watermark(watermark)
+        self.clock.advance(watermark, self.operator.advance_watermark)
 
     def contents(self) -> dict[Any, Any]:
         tables = self.state.space("window").tables

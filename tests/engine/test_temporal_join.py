@@ -102,8 +102,8 @@ def a_deleted_version_is_no_version_and_leaves_nothing_behind():
     elements(RecordBatch(["a", "b", "c", "d"], [5, 15, 25, 45], ["k"] * 4))
     kept = []
     space = state.space("keyed")
-    for clock.watermark in (5, 15, 30, 50):
-        operator.advance_watermark(clock.watermark)
+    for watermark in (5, 15, 30, 50):
+        clock.advance(watermark, operator.advance_watermark)
         (space.row,) = space.table().load(["k"])
         states = {"elements": None, "versions": None, "deletions": Types.BOOLEAN()}
         handles = [

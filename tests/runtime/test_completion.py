@@ -22,6 +22,7 @@ from holdfast.checkpoint.metadata import (
 from holdfast.datastream import CheckpointedFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState
 from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
+from holdfast.runtime.clock import EventTime
 from holdfast.runtime.completion import failure_of, operator_states, tokens_of
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
@@ -58,7 +59,8 @@ def reports(job: JobPlan, states: dict[str, Any]) -> list[TaskReport]:
     made = []
     for vertex in job.vertices:
         for n in range(vertex.parallelism):
-            report = TaskReport((vertex.id, n), f"attempt of {vertex.id}-{n}", event_time=100 + n)
+            report = TaskReport((vertex.id, n), f"attempt of {vertex.id}-{n}")
+            report.event_times = {c.uid: EventTime(100 + n) for c in vertex.chain}
             report.state = {c.uid: OperatorReport.whole(states[c.uid](n)) for c in vertex.chain if c.uid in states}
             made.append(report)
     return made
@@ -99,7 +101,7 @@ def test_every_operator_of_a_chain_that_has_state_is_in_the_checkpoint():
     assert {"keyed", "middle", "last"} < set(whole.operators)
     assert "sink" not in whole.operators
     assert whole.operators["keyed"].watermarks == [100, 101]
-    assert whole.operators["middle"].watermarks == []
+    assert whole.operators["middle"].watermarks == [100, 101]
     for n in range(2):
         for uid in ("keyed", "last"):
             assert assigned(stored(whole).operators[uid], 2, n) == ALL[uid](n)

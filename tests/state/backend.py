@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
-from holdfast.runtime.context import Clock
+from holdfast.runtime.clock import Clock
 from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend

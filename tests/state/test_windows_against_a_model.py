@@ -25,6 +25,7 @@ from holdfast.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
+from holdfast.runtime.clock import EventTime
 from holdfast.runtime.operators import aligned_windows, window
 from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
@@ -145,8 +146,7 @@ class WindowMachine(RuleBasedStateMachine):
                 cleared += [(start, sums) for _, sums in self.windows.pop(start).values()]
         self.backend.out.clear()
         CLEARED.clear()
-        self.backend.clock.watermark = self.time
-        self.backend.operator.advance_watermark(self.time)
+        self.backend.clock.advance(self.time, self.backend.operator.advance_watermark)
         assert [end for _, end in self.backend.out] == [end for _, end in results]
         assert sorted(self.backend.out) == sorted(results)
         assert sorted(CLEARED) == sorted(cleared)
@@ -165,7 +165,7 @@ class WindowMachine(RuleBasedStateMachine):
         number = max(0, len(self.committed) - 1 - back)
         del self.committed[number + 1 :]
         self.windows, self.fired, self.time = copy.deepcopy(self.committed[-1])
-        self.backend.clock.watermark = self.time
+        self.backend.clock.restore(EventTime(self.time), 128)
         self.backend.restart(number, elsewhere=elsewhere)
 
     @rule()

@@ -74,15 +74,14 @@ class Operated(WindowBackend):
 
     def frame(self, elements: list[Any], late_by: int = MIN_TIMESTAMP) -> list[Any]:
         """Process some elements at once; returns the results."""
-        self.clock.late_by = late_by
+        self.clock.passing.late_by = late_by
         keys = [key_of(element) for element in elements]
         self.operator.process(RecordBatch(elements, [element[2] for element in elements], keys))
-        self.clock.late_by = MIN_TIMESTAMP
+        self.clock.passing.late_by = MIN_TIMESTAMP
         return self.taken()
 
     def watermark(self, time: int) -> list[Any]:
-        self.clock.watermark = time
-        self.operator.advance_watermark(time)
+        self.clock.advance(time, self.operator.advance_watermark)
         return self.taken()
 
     def processing_time(self, time: int) -> list[Any]:

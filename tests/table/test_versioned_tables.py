@@ -137,8 +137,7 @@ def test_replaced_versions_are_forgotten_after_the_history_retention():
     versions(RecordBatch([("k", "a"), ("k", "b"), ("k", None)], [10, 20, 90], ["k"] * 3))
     kept = []
     for watermark in (100, 119, 120, 189, 190):
-        clock.watermark = watermark
-        operator.advance_watermark(watermark)
+        clock.advance(watermark, operator.advance_watermark)
         pairs(RecordBatch([("k", watermark)], [20], ["k"]))
         kept.append(list(held.stamps()))
     # Once the watermark has passed a time by the retention, a pair of that time meets the newest version or none.
@@ -162,8 +161,7 @@ def test_a_deleted_row_leaves_nothing_behind():
     process(RecordBatch([("k", 1), ("k", None), ("k", 2)], [10, 20, 15], ["k"] * 3))
     assert [change for change, _ in told] == [("k", 1, None), ("k", None, 1)]
     assert since() == 20
-    clock.watermark = 120
-    operator.advance_watermark(120)
+    clock.advance(120, operator.advance_watermark)
     assert since() is None
     assert not operator.event_timers  # type: ignore[attr-defined]
     process(RecordBatch([("k", 2), ("k", 3)], [20, 21], ["k"] * 2))

@@ -208,7 +208,7 @@ class CepOperator(KeyedProcess):
             )
             assert batch.keys is not None
             raise self.fail(told, batch.values[at], batch.keys[at])
-        passed = max(self.context.clock.watermark, self.context.clock.late_by)
+        passed = self.context.clock.passed
         if min(stamps) > passed:
             super().process(batch)
             return

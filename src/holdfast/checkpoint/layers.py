@@ -45,6 +45,7 @@ class OperatorTime(msgspec.Struct, frozen=True, omit_defaults=True):
 
     watermarks: list[int] = []
     generators: list[Any] = []
+    ahead: list[tuple[int, int, int]] = []
 
 
 class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,8 +109,8 @@ def difference(before: Content | CheckpointMetadata, after: Content | Checkpoint
         head = _head(operator)
         if old is None or _head(old) != head:
             layer.operators[uid] = head
-        time = OperatorTime(operator.watermarks, operator.generators)
-        if time != (OperatorTime() if old is None else OperatorTime(old.watermarks, old.generators)):
+        time = _time(operator)
+        if time != (OperatorTime() if old is None else _time(old)):
             layer.times[uid] = time
         changes = {
             n: change
@@ -130,6 +131,10 @@ def _head(operator: OperatorCheckpoint) -> OperatorHead:
         operator.schemas,
         operator.listed,
     )
+
+
+def _time(operator: OperatorCheckpoint) -> OperatorTime:
+    return OperatorTime(operator.watermarks, operator.generators, operator.ahead)
 
 
 def subtask_change(old: SubtaskState | None, new: SubtaskState) -> SubtaskChange | None:
@@ -165,7 +170,9 @@ def added(content: Content | CheckpointMetadata, layers: Iterable[Layer]) -> Con
             old = operators.get(uid, OperatorCheckpoint(head.name))
             operators[uid] = msgspec.structs.replace(old, **{name: getattr(head, name) for name in head.__struct_fields__})
         for uid, time in layer.times.items():
-            operators[uid] = msgspec.structs.replace(operators[uid], watermarks=time.watermarks, generators=time.generators)
+            operators[uid] = msgspec.structs.replace(
+                operators[uid], watermarks=time.watermarks, generators=time.generators, ahead=time.ahead
+            )
         for uid, changes in layer.subtasks.items():
             subtasks = dict(enumerate(operators[uid].subtasks))
             for n, change in changes.items():

@@ -156,7 +156,9 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     subtasks: list[SubtaskState] = []
     """Empty for an operator without keyed and listed state."""
     watermarks: list[int] = []
-    """The watermarks in ms, for the head of a chain; otherwise empty."""
+    """The event times in ms: up to where the operator has fired. Empty for an operator within a chain that has no state."""
+    ahead: list[tuple[int, int, int]] = []
+    """Key groups that have fired more than the others of their subtask: the first and the last ones, and the event time."""
     generators: list[Any] = []
     """The states of watermark generators: plain data; empty for an operator without watermark generation."""
     attempts: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
@@ -14,7 +15,8 @@ from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import LateRecord
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.clock import Clock, EventTime, Passing
+from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.event_time import Run, deadlines, pieces
 from holdfast.runtime.getters import getter
@@ -35,24 +37,31 @@ class _Node:
     """One operator with its successors."""
 
     def __init__(
-        self, operator: Operator, factory: OperatorFactory, clock: Clock, batch: bool, stopwatch: Stopwatch, position: int
+        self,
+        operator: Operator,
+        factory: OperatorFactory,
+        passing: Passing,
+        batch: bool,
+        stopwatch: Stopwatch,
+        position: int,
     ) -> None:
+        """``passing``: what the operator is given."""
         self.operator = operator
         self.advance_operator: Callable[[int], None] = stopwatch.timed(position, operator.advance_watermark)
         self.advance_processing_time: Callable[[int], None] = stopwatch.timed(position, operator.advance_processing_time)
         self.batch = batch
         self.makes_watermarks = factory.makes_watermarks
         self.holds_watermarks = factory.holds_watermarks
-        self.clock = clock
-        # The operators behind one that generates or holds watermarks live in its event time.
-        self.output_clock = Clock() if self.makes_watermarks or self.holds_watermarks else clock
+        self.clock = Clock(passing=passing)
+        # What is late behind an operator that generates or holds watermarks is late by these.
+        self.emitted = Passing() if self.makes_watermarks or self.holds_watermarks else passing
         self.children: list[_Node] = []
         self.routers: list[Router] = []
 
     def advance(self, watermark: int) -> None:
-        """Advance event time to ``watermark``: in the operator, then in its successors."""
-        self.clock.watermark = watermark
-        self.advance_operator(watermark)
+        """Advance event time to ``watermark``, if it has not been reached: in the operator, then in its successors."""
+        if not self.clock.advance(watermark, self.advance_operator):
+            return
         if self.batch and watermark == MAX_TIMESTAMP:
             self.advance_processing_time(MAX_TIMESTAMP + 1)  # it ends with the input; its last millisecond, too
         if not (self.makes_watermarks or self.holds_watermarks):
@@ -61,20 +70,12 @@ class _Node:
     def forward(self, watermark: int) -> None:
         for child in self.children:
             child.advance(watermark)
-        for router in self.routers:
-            router.watermark = watermark
+        self.sent(watermark)
 
-    def resume(self, watermark: int) -> None:
-        """Restore event time to ``watermark``, up to which an earlier attempt has fired all timers and windows."""
-        self.clock.watermark = watermark
-        if not self.makes_watermarks:
-            self.resume_outputs(watermark)
-
-    def resume_outputs(self, watermark: int) -> None:
-        for child in self.children:
-            child.resume(watermark)
+    def sent(self, watermark: int) -> None:
+        """The watermark behind all records that leave the chain here."""
         for router in self.routers:
-            router.watermark = watermark
+            router.watermark = max(router.watermark, watermark)
 
     def take_idle(self, idle: bool) -> None:
         """Whether the input is idle: for the operator, if it decides on that of its output, or for its successors."""
@@ -131,15 +132,23 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
     return emit_typed
 
 
-def _into(operator: Operator, edge: ChainEdge, sender: OperatorName, traced: Callable[[], bool]) -> Emit:
+def _by_key(node: _Node, process: Emit) -> Emit:
+    """Process each element at the event time of its key: some may be ahead of their operator, when it is restored."""
+    if node.clock.ahead is None:
+        return process
+    return partial(node.clock.process_by_key, process)
+
+
+def _into(node: _Node, edge: ChainEdge, sender: OperatorName, traced: Callable[[], bool]) -> Emit:
     """The receiver of an edge of the chain, behind the edge's key selector.
 
     ``traced``: whether the changes of each element are checked, so that a failure names its record.
     """
-    process, select, declared = operator.process, edge.key_selector, edge.key_type
+    operator, select, declared = node.operator, edge.key_selector, edge.key_type
     if select is None:
-        return process
+        return operator.process
     context = operator.context
+    process = _by_key(node, operator.process)
     read = getter(select)
     owned = OwnedKeys(context.max_parallelism, context.parallelism, context.subtask, sender)
 
@@ -166,10 +175,10 @@ class Chain:
         lists: Mapping[str, ListedStates],
         send: Send,
         attempt: int,
+        times: Mapping[str, EventTime],
     ) -> None:
-        """``states`` and ``lists``: the keyed and listed state of the operators, by uid."""
+        """``states``, ``lists`` and ``times``: the keyed and listed state, and the event time, of the operators by uid."""
         plan = setup.plan
-        self.clock = Clock()
         self.metrics = MetricGroup()
         self.warnings: dict[str, str] = {}
         """Warnings for the user, by subject."""
@@ -180,11 +189,12 @@ class Chain:
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         copies = same if plan.settings.object_reuse else copied
-        clocks = {0: self.clock}
+        passing = {0: Passing()}
         for position, chained in enumerate(vertex.chain):
             operator = chained.factory.create()
             makes_watermarks = chained.factory.makes_watermarks
-            node = _Node(operator, chained.factory, clocks[position], plan.settings.batch, stopwatch, position)
+            node = _Node(operator, chained.factory, passing[position], plan.settings.batch, stopwatch, position)
+            node.clock.restore(times.get(chained.uid, EventTime()), vertex.max_parallelism)
             behind = ([edge.target for edge in chained.edges], [channel.target for channel in chained.channels])
             operator.context = OperatorContext(
                 job=setup.job,
@@ -203,18 +213,17 @@ class Chain:
                 copied=copies,
                 deadlines=deadlines(plan, vertex, *behind) if makes_watermarks else (),
                 watermark_interval=plan.settings.watermark_interval_ms,
-                output_clock=node.output_clock,
+                emitted=node.emitted,
                 forward_watermark=node.forward,
-                resume_watermark=node.resume_outputs,
                 forward_idle=node.forward_idle,
                 warnings=self.warnings,
             )
             self._nodes.append(node)
             for edge in chained.edges:
-                clocks[edge.target] = node.output_clock
+                passing[edge.target] = node.emitted
             sender = OperatorName(chained.name, chained.uid)
             for channel in chained.channels:
-                node.routers.append(Router(plan, vertex, channel, subtask, send, sender, node.output_clock))
+                node.routers.append(Router(plan, vertex, channel, subtask, send, sender, node.emitted))
         for node, chained in zip(self._nodes, vertex.chain):
             node.children = [self._nodes[edge.target] for edge in chained.edges]
             main: list[Emit] = []
@@ -222,7 +231,7 @@ class Chain:
             for edge in chained.edges:
                 outputs = main if edge.side_output is None else side.setdefault(edge.side_output, [])
                 sender = OperatorName(chained.name, chained.uid)
-                into = _into(self._nodes[edge.target].operator, edge, sender, lambda: self.traced)
+                into = _into(self._nodes[edge.target], edge, sender, lambda: self.traced)
                 outputs.append(stopwatch.timed(edge.target, into))
             for channel, router in zip(chained.channels, node.routers):
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
@@ -234,9 +243,11 @@ class Chain:
             }
             self.routers.extend(node.routers)
         self._head = self._nodes[0]
-        self._inputs = [stopwatch.timed(0, process) for process in self._head.operator.inputs()]
+        self.clock = self._head.clock
+        """That of the head."""
+        self._inputs = [stopwatch.timed(0, _by_key(self._head, process)) for process in self._head.operator.inputs()]
         self._operators = [node.operator for node in self._nodes]
-        self._clocks = list({id(clock): clock for n in self._nodes for clock in (n.clock, n.output_clock)}.values())
+        self._clocks = [node.clock for node in self._nodes]
         self._opened = 0
 
     def open(self) -> None:
@@ -254,21 +265,28 @@ class Chain:
 
     def process(self, batch: RecordBatch, index: int = 0, late: Sequence[Run] = ()) -> None:
         """Process a batch of an input of the vertex; runs of late records are processed apart, in order."""
-        process, clock = self._inputs[index], self.clock
+        process, passing = self._inputs[index], self.clock.passing
         if not late:
             process(batch)
             return
-        for first, end, clock.late_by in pieces(len(batch.values), late):
+        for first, end, passing.late_by in pieces(len(batch.values), late):
             process(batch.part(first, end))
-        clock.late_by = MIN_TIMESTAMP
+        passing.late_by = MIN_TIMESTAMP
 
-    def resume(self, watermark: int, stored: Mapping[str, Any]) -> None:
-        """Restore event time, and the state of watermark generators by uid."""
-        self._head.resume(watermark)
-        for operator in self._operators:
-            state = stored.get(operator.context.uid)
+    def resume(self, stored: Mapping[str, Any]) -> None:
+        """Restore the state of watermark generators by uid, and the watermarks that have left the chain."""
+        for node in self._nodes:
+            state = stored.get(node.operator.context.uid)
             if state is not None:
-                operator.restore_generator(state)
+                node.operator.restore_generator(state)
+                node.sent(state["emitted"])
+            elif not (node.makes_watermarks or node.holds_watermarks):
+                node.sent(node.clock.watermark)
+
+    @property
+    def event_times(self) -> dict[str, EventTime]:
+        """The event time of the operators, by uid."""
+        return {node.operator.context.uid: node.clock.event_time for node in self._nodes}
 
     def snapshot_generators(self) -> dict[str, Any]:
         """The state of the watermark generators, by uid."""
@@ -277,8 +295,7 @@ class Chain:
 
     def advance_watermark(self, watermark: int) -> None:
         """Advance event time to ``watermark``; no effect if it is not later."""
-        if watermark > self.clock.watermark:
-            self._head.advance(watermark)
+        self._head.advance(watermark)
 
     def advance_processing_time(self, now: int) -> None:
         """Advance processing time to ``now``."""

@@ -17,8 +17,8 @@ from holdfast.common.columns import ColumnKeys, Columns, columns_of, packed_stam
 from holdfast.common.positions import part_by, picker, positions_by
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
+from holdfast.runtime.clock import Passing
 from holdfast.runtime.column_routes import members, plain_keys, subtasks
-from holdfast.runtime.context import Clock
 from holdfast.runtime.event_time import combined
 from holdfast.runtime.frames import (
     BARRIER,
@@ -95,15 +95,22 @@ class Router:
     """Sends the records of one channel: partitions them, buffers them by receiver, and packs them into frames."""
 
     def __init__(
-        self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, operator: OperatorName, clock: Clock
+        self,
+        plan: JobPlan,
+        vertex: Vertex,
+        channel: Channel,
+        subtask: int,
+        send: Send,
+        operator: OperatorName,
+        passing: Passing,
     ):
-        """``clock``: the clock of the records, which knows whether they are late."""
+        """``passing``: the records, which may be late."""
         target = next(v for v in plan.vertices if v.id == channel.target)
         self._channel = channel
         self._sender = subtask
         self._send = send
         self._operator = operator
-        self._clock = clock
+        self._passing = passing
         self._level = target.level
         self._first = first_partition(plan, target)
         self._next_level_width = sum(v.parallelism for v in plan.at(vertex.level + 1))
@@ -266,8 +273,8 @@ class Router:
         if frame is None:
             frame = Frame.of(values, timestamps, keys, None if self.location is None else [])
             self._open[target] = frame
-        if self._clock.late_by > MIN_TIMESTAMP:
-            frame.late.append((len(frame.values) - len(values), len(frame.values), self._clock.late_by))
+        if self._passing.late_by > MIN_TIMESTAMP:
+            frame.late.append((len(frame.values) - len(values), len(frame.values), self._passing.late_by))
         if self.location is not None:
             assert frame.locations is not None
             frame.locations.extend([self.location()] * (len(frame.values) - len(frame.locations)))

@@ -8,6 +8,8 @@ from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint,
 from holdfast.connectors.base import Committable
 from holdfast.errors import HoldfastError, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
+from holdfast.runtime.clock import EventTime
+from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.task_messages import OperatorReport, TaskId, TaskReport, task_name
 
@@ -78,8 +80,10 @@ def operator_states(
             before = _STARTED if base is None else base.operators.get(chained.uid, _STARTED)
             subtasks = _subtasks(before, told)
             generates = any(report.generator is not None for report in told)
-            if not (is_head or subtasks or generates):
+            timed = is_head or bool(subtasks) or generates or chained.factory.state is not StateKind.NONE
+            if not timed:
                 continue
+            times = [task.event_times.get(chained.uid, EventTime()) for task in tasks]
             schemas = before.schemas | {name: schema for report in told for name, schema in report.schemas.items()}
             used = {state.keyed[-1].schema for state in subtasks if state.keyed}
             states[chained.uid] = OperatorCheckpoint(
@@ -90,7 +94,8 @@ def operator_states(
                 schemas={name: schema for name, schema in schemas.items() if name in used},
                 listed={name: listed for report in told for name, listed in report.listed.items()},
                 subtasks=subtasks,
-                watermarks=[task.event_time for task in tasks] if is_head else [],
+                watermarks=[time.watermark for time in times],
+                ahead=[ahead for time in times for ahead in time.ahead],
                 generators=[report.generator for report in told] if generates else [],
                 attempts=[task.attempt for task in tasks] if is_head else [],
             )

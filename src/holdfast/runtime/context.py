@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import JobInfo
 from holdfast.functions.function import RuntimeContext
 from holdfast.metrics.stats import LateRecord
 from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.clock import Clock, Passing
 from holdfast.runtime.copies import Copy, copied
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.records import Emit, RecordBatch
@@ -28,7 +28,7 @@ from holdfast.state.interfaces import AggregatingState, ListState, MapState, Red
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.space import StateSpace
 
-__all__ = ["Clock", "OperatorContext", "UserRuntimeContext"]
+__all__ = ["OperatorContext", "UserRuntimeContext"]
 
 
 _LATE_KEPT = 3
@@ -37,19 +37,6 @@ _LATE_KEPT = 3
 
 def _nowhere(batch: RecordBatch) -> None:
     """Drop output without a receiver."""
-
-
-@dataclass
-class Clock:
-    """The two times of a subtask. Both move between batches only."""
-
-    watermark: int = MIN_TIMESTAMP
-    processing_time: int = 0
-    late_dropped: int = 0
-    late: list[LateRecord] = field(default_factory=list)
-    """The first late records that were dropped in the epoch."""
-    late_by: int = MIN_TIMESTAMP
-    """While late records are processed: the watermark of their own split. Otherwise the least timestamp."""
 
 
 @dataclass
@@ -80,12 +67,10 @@ class OperatorContext:
     """For watermark generators: the deadlines of the operators downstream."""
     watermark_interval: int = 0
     """For users' watermark generators: ``pipeline.auto-watermark-interval`` in ms."""
-    output_clock: Clock = field(default_factory=Clock)
-    """The clock of the operators behind this one: its own, unless it generates watermarks."""
+    emitted: Passing = field(default_factory=Passing)
+    """What it emits: what it is given, unless it generates or holds watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None
     """Send a generated watermark downstream."""
-    resume_watermark: Callable[[int], None] = lambda watermark: None
-    """Restore event time downstream to a watermark that an earlier attempt has emitted."""
     forward_idle: Callable[[bool], None] = lambda idle: None
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings for the user, by subject; the driver logs them after the epoch."""

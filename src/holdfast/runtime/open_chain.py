@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,17 +16,18 @@ from holdfast.checkpoint.metadata import CHANNEL_STATE, KeyedHandle, ListPart, O
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.pickling import use_class_aliases
-from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.changelogs import opener
 from holdfast.runtime.channels import Send
+from holdfast.runtime.clock import EventTime
 from holdfast.runtime.early_restore import EarlyRestore
+from holdfast.runtime.event_times import event_times
 from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.plan import Vertex
-from holdfast.runtime.redistribution import OperatorSnapshot, assigned, watermark_of
+from holdfast.runtime.plan import JobPlan, Vertex
+from holdfast.runtime.redistribution import OperatorSnapshot, assigned
 from holdfast.runtime.task_messages import JobSetup
 from holdfast.runtime.time_slices import Slices, TimeSlices
 
@@ -59,25 +60,24 @@ class Restored:
 
     operators: Mapping[str, OperatorSnapshot]
     """The state of its operators, by uid."""
-    watermark: int = MIN_TIMESTAMP
+    times: Mapping[str, EventTime] = field(default_factory=dict)
+    """Their event times, by uid."""
     channel_state: Sequence[ListPart] = ()
     """The input that it has not processed."""
     uncommitted: Sequence[Committable] = ()
     """The checkpoint's committables, if they may not have been committed yet."""
 
 
-def restored(operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
+def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
     """What a checkpoint's operators have for a subtask, also if it was taken at another parallelism."""
-    head = operators.get(vertex.chain[0].uid)
     stored = {
         chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
         for chained in vertex.chain
         if chained.uid in operators
     }
-    if head is None:
-        return Restored(stored)
-    waiting = stored[vertex.chain[0].uid].state.lists.get(CHANNEL_STATE, [])
-    return Restored(stored, watermark_of(head, vertex.parallelism, subtask), waiting)
+    head = stored.get(vertex.chain[0].uid)
+    waiting = [] if head is None else head.state.lists.get(CHANNEL_STATE, [])
+    return Restored(stored, event_times(plan, operators, vertex, subtask), waiting)
 
 
 class OpenChain:
@@ -109,7 +109,7 @@ class OpenChain:
         self._subtask = subtask
         self._resources = resources
         self._paths = JobPaths.of(setup.job.job_name)
-        stored, watermark = (state.operators, state.watermark) if state is not None else ({}, MIN_TIMESTAMP)
+        stored, times = (state.operators, state.times) if state is not None else ({}, {})
         use_class_aliases(setup.plan.class_aliases)
         with ExitStack() as stack:
             self.keyed = keyed or KeyedStates(
@@ -137,15 +137,14 @@ class OpenChain:
                 if StateKind.LISTED in chained.factory.state
             }
             """The listed state of the operators, by uid."""
-            self.chain = Chain(setup, vertex, subtask, self.states, self.lists, send, restarts)
+            self.chain = Chain(setup, vertex, subtask, self.states, self.lists, send, restarts, times)
             stack.callback(quietly, "close the operators", self.chain.close)
             stack.callback(self._abort_epoch)
-            self.chain.clock.watermark = watermark
             self.chain.open()
             self.keyed.replay()
             if state is not None:
                 generators = {uid: each.generator for uid, each in stored.items() if each.generator is not None}
-                self.chain.resume(watermark, generators)
+                self.chain.resume(generators)
             self._closing = stack.pop_all()
 
     def snapshot(self, generation: int, epoch: Epoch) -> dict[str, OperatorSnapshot]:

@@ -20,7 +20,7 @@ from holdfast.runtime.channels import Send
 from holdfast.runtime.completion import committables_of
 from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.open_chain import OpenChain, Restored, TaskResources, quietly, restored
-from holdfast.runtime.plan import Vertex
+from holdfast.runtime.plan import JobPlan, Vertex
 from holdfast.runtime.processing_time import ProcessingTime
 from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.runtime.samples import EdgeSample
@@ -59,7 +59,7 @@ class OpenSubtask:
         """By uid: the states in the last report, and the sizes of their files."""
         self._check_storage(setup.takeover)
         restores = bool(assignment.tokens.get((vertex.id, subtask)))
-        state = self._restored(assignment) if restores else None
+        state = self._restored(setup.plan, assignment) if restores else None
         channel_state = () if state is None else state.channel_state
         with ExitStack() as stack:
             opened = self._opened = OpenChain(
@@ -99,10 +99,10 @@ class OpenSubtask:
                 "same mounted file system"
             ) from None
 
-    def _restored(self, assignment: EpochAssignment) -> Restored:
+    def _restored(self, plan: JobPlan, assignment: EpochAssignment) -> Restored:
         """What the checkpoint has for this subtask."""
         checkpoint = read_checkpoint(self._resources.storage, self._paths, assignment.base)
-        found = restored(checkpoint.operators, self._vertex, self._subtask)
+        found = restored(plan, checkpoint.operators, self._vertex, self._subtask)
         return found if assignment.committed >= assignment.base else replace(found, uncommitted=committables_of(checkpoint))
 
     def _early(self, checkpoint: CheckpointId) -> KeyedStates | None:
@@ -236,7 +236,7 @@ class OpenSubtask:
         report.committables += self._keyed.prepare_commit()
         report.delta_bytes = self._keyed.delta_bytes
         report.uploading = self._keyed.uploading
-        report.event_time = self._chain.clock.watermark
+        report.event_times = self._chain.event_times
 
     def close(self) -> None:
         """Abort the epoch's output and close everything; uncommitted state is dropped."""

@@ -19,10 +19,9 @@ from holdfast.checkpoint.metadata import (
     OperatorCheckpoint,
     SubtaskState,
 )
-from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.state.key_groups import KeyGroupRange, key_group_range
 
-__all__ = ["OperatorSnapshot", "assigned", "watermark_of"]
+__all__ = ["OperatorSnapshot", "assigned"]
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,6 @@ def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> Op
         listed=operator.listed,
         generator=_generator(operator.generators, parallelism, subtask),
     )
-
-
-def watermark_of(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> int:
-    """The watermark that a subtask restores, from the state of the chain's head."""
-    watermarks = operator.watermarks
-    if len(watermarks) == parallelism:
-        return watermarks[subtask]
-    return min(watermarks, default=MIN_TIMESTAMP)  # records of any old subtask may come here
 
 
 def _clipped(subtasks: Sequence[SubtaskState], groups: KeyGroupRange) -> list[KeyedHandle]:

@@ -27,7 +27,8 @@ from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.changelogs import judge_changelogs
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.listed_states import ListedStates, list_text
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.plan import Chained, JobPlan, Vertex

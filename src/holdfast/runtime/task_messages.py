@@ -12,6 +12,7 @@ from holdfast.checkpoint.metadata import ListedState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
 from holdfast.metrics.stats import LateRecord
+from holdfast.runtime.clock import EventTime
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
@@ -151,8 +152,8 @@ class TaskReport:
     """By channel: the `seen_attempts` of the senders whose frames were read."""
     state: dict[str, OperatorReport] = field(default_factory=dict)
     """By uid: the operators with keyed state, listed state or watermark generators."""
-    event_time: int = MIN_TIMESTAMP
-    """The event time of the chain."""
+    event_times: dict[str, EventTime] = field(default_factory=dict)
+    """By uid: the event times of the operators."""
     committables: list[Committable] = field(default_factory=list)
     splits: dict[str, SplitTime] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP

@@ -15,7 +15,8 @@ from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext, UserRuntimeContext
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.context import OperatorContext, UserRuntimeContext
 from holdfast.runtime.operators.keyed import KeyedOperator
 from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_error
 from holdfast.state.declared_keys import key_restorer

@@ -260,7 +260,7 @@ class SavepointWriter:
         stored = self.stored[uid].operator if uid in self.stored else None
         if stored is None:
             return OperatorCheckpoint(uid, True, self.max_parallelism)
-        return msgspec.structs.replace(stored, max_parallelism=self.max_parallelism) if self.regroup else stored
+        return _of_other_groups(stored, self.max_parallelism) if self.regroup else stored
 
     def _copied(self, target: Target) -> dict[str, OperatorCheckpoint]:
         """The operators of existing savepoints, with copies of their files."""
@@ -284,7 +284,7 @@ class SavepointWriter:
             copies += [(self.stored[uid].storage.uri, at, name) for at, name in names.items()]
             if uid in regrouped:
                 without = [SubtaskState([], state.lists) for state in operator.subtasks]
-                operator = msgspec.structs.replace(operator, subtasks=without, max_parallelism=self.max_parallelism)
+                operator = msgspec.structs.replace(_of_other_groups(operator, self.max_parallelism), subtasks=without)
             operators[uid] = renamed_operator(operator, names)
         if copies:
             copying = _Copy(target)
@@ -362,3 +362,9 @@ def _savepoint(path: str, options: Mapping[str, str] | None) -> Snapshot:
         )
     verify_files(snapshot.storage, snapshot.checkpoint)
     return snapshot
+
+
+def _of_other_groups(operator: OperatorCheckpoint, max_parallelism: int) -> OperatorCheckpoint:
+    """An operator with another number of key groups; its event time is the least, since all subtasks' keys mix in each."""
+    least = [min(operator.watermarks)] * len(operator.watermarks) if operator.watermarks else []
+    return msgspec.structs.replace(operator, max_parallelism=max_parallelism, watermarks=least, ahead=[])

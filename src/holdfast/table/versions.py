@@ -179,8 +179,8 @@ class _Versioned(KeyedProcess):
             assert batch.keys is not None
             told = ValueError("the element has no timestamp, which a versioned table needs: assign timestamps before it")
             raise self.fail(told, batch.values[at], batch.keys[at])
-        clock, lateness = self.context.clock, self.function.lateness
-        lateness.late_by = max(clock.watermark, clock.late_by)
+        lateness = self.function.lateness
+        lateness.late_by = self.context.clock.passed
         super().process_by(function, batch)
         if lateness.dropped[0]:
             self.context.emit_late(None, *lateness.dropped)
@@ -210,7 +210,6 @@ class _VersionedJoin(_Versioned, KeyedCoProcess):
 
     def restore_generator(self, stored: Any) -> None:
         self._emitted = stored["emitted"]
-        self.context.resume_watermark(self._emitted)
 
 
 @dataclass(frozen=True)

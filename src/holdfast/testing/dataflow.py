@@ -82,7 +82,7 @@ class Dataflow:
             for task in ((vertex.id, n) for vertex in self.plan.vertices for n in range(vertex.parallelism)):
                 setup: JobSetup = pickle.loads(stored)  # each subtask has functions of its own
                 vertex = next(vertex for vertex in setup.plan.vertices if vertex.id == task[0])
-                state = restored(operators, vertex, task[1]) if snapshot is not None else None
+                state = restored(self.plan, operators, vertex, task[1]) if snapshot is not None else None
                 opened = OpenChain(setup, vertex, task[1], resources, state, lambda _, frame: self._queue.append(frame))
                 stack.callback(opened.close)
                 for operator in opened.chain.opened:
@@ -163,7 +163,7 @@ class Dataflow:
                 self._deliver()
         self._settle()
         for (vertex_id, subtask), task in self.tasks.items():
-            report = TaskReport((vertex_id, subtask), self._attempt, event_time=task.chain.clock.watermark)
+            report = TaskReport((vertex_id, subtask), self._attempt, event_times=task.chain.event_times)
             report.state = {uid: OperatorReport.whole(state) for uid, state in task.snapshot(1, self._epoch).items()}
             task.keyed.committed()
             reports.append(report)

@@ -35,10 +35,6 @@ class AlignedWindows(WindowsBase):
         self._size, self._offset = assigner.size, assigner.offset
         self._least = MIN_TIMESTAMP + self._size
         """The least timestamp whose window begins within 64 bits."""
-        self._time = MIN_TIMESTAMP
-        """The time up to which windows have fired, in the operator's time domain."""
-        self._late_by = MIN_TIMESTAMP
-        """The watermark that decides whether the current elements are late."""
 
     def open(self) -> None:
         assert self.context.state is not None
@@ -46,7 +42,6 @@ class AlignedWindows(WindowsBase):
         self.window_space = self.context.state.space("window")
         self.window_space.expire_by(self.context.clock, None)
         self._slot = 1 + self.window_space.register(content.column(), grows=content.keeps_elements)
-        self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
         super().open()
         self._add = content.adder(self._slot)
         result = content.result()
@@ -76,7 +71,6 @@ class AlignedWindows(WindowsBase):
             times = self._timestamps(batch, self._least)
         else:
             times = [self.context.clock.processing_time] * len(batch.values)
-        self._late_by = max(self._time, self.context.clock.late_by)
         for start, keys, values, stamps in self._cut(batch, times, self._size, self._offset):
             self._add_to(start, keys, values, stamps)
 
@@ -86,11 +80,11 @@ class AlignedWindows(WindowsBase):
 
     def _add_to(self, start: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
         last = self._last(start)
-        if self._event_time and last + self._lateness <= self._late_by:
+        if self._event_time and last + self._lateness <= self.context.clock.passed:
             self.context.emit_late(self._tag, list(values), list(times))
             return
         rows = self.window_space.table(start).load(keys)
-        if last > self._time:
+        if not (self._event_time and last <= self.context.clock.watermark):
             self._add_rows(rows, values, keys)
             return
         # The window has fired: every element within the allowed lateness fires it again.
@@ -112,7 +106,8 @@ class AlignedWindows(WindowsBase):
             self._advance(now - 1)  # more elements of this millisecond may come
 
     def _advance(self, time: int) -> None:
-        before, self._time = self._time, time
+        # In processing time, windows go when they fire.
+        before = self.context.clock.fired if self._event_time else MIN_TIMESTAMP
         for start in sorted(start for start in self.window_space.tables if start is not None):
             last = self._last(start)
             if last > time:
@@ -137,9 +132,10 @@ class AlignedWindows(WindowsBase):
         return chain(held, stored)
 
     def _fire(self, start: int) -> None:
+        last = self._last(start)
         for chunk in self._chunks(start):
             out = Collector(self.context.copied)
-            self._fire_rows(out, chunk, start)
+            self._fire_rows(out, list(self.context.clock.unfired(chunk, last)), start)
             out.emit(self.context)
 
     def _chunks(self, start: int) -> Iterator[list[tuple[Any, Row]]]:

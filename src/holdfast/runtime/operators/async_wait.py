@@ -102,7 +102,7 @@ class _AsyncWait(Operator):
     # elements and results
 
     def process(self, batch: RecordBatch) -> None:
-        late_by = self.context.clock.late_by
+        late_by = self.context.clock.passing.late_by
         self._send([Request(value, stamp, late_by) for value, stamp in zip(batch.values, batch.stamps())])
         self._take()
         queue, capacity = self._queue, self._spec.capacity
@@ -154,10 +154,10 @@ class _AsyncWait(Operator):
         values, stamps = self._values, self._stamps
         if values:
             self._values, self._stamps = [], []
-            clock = self.context.output_clock
-            clock.late_by = self._late_by
+            emitted = self.context.emitted
+            emitted.late_by = self._late_by
             self.context.emit(RecordBatch(values, stamps))
-            clock.late_by = MIN_TIMESTAMP
+            emitted.late_by = MIN_TIMESTAMP
 
     def settle(self) -> None:
         while len(self._queue):
@@ -199,7 +199,6 @@ class _AsyncWait(Operator):
 
     def restore_generator(self, stored: dict[str, Any]) -> None:
         self._emitted = stored["emitted"]
-        self.context.resume_watermark(self._emitted)
         if self.context.clock.watermark > self._emitted:
             self._queue.add_watermark(self.context.clock.watermark)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.functions.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from holdfast.runtime.context import Clock
+from holdfast.runtime.clock import Clock
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.operators.co import TwoInputs
 from holdfast.runtime.operators.function_life import FunctionLife

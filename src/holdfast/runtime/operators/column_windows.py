@@ -81,15 +81,13 @@ class ColumnWindows(AlignedWindows):
             self._waiting.settle()
             super().process(batch)
             return
-        self._late_by = max(self._time, self.context.clock.late_by)
         for start, part, times in cut_columns(keys, stamps, self._size, self._offset):
             self._add_columns(start, part, times)
         self._waiting.shrink()
 
     def _add_columns(self, start: int, keys: ColumnKeys, stamps: Any) -> None:
         last = self._last(start)
-        late = self._event_time and last + self._lateness <= self._late_by
-        if late or last <= self._time:  # late, or within the allowed lateness of a window that has fired
+        if self._event_time and last <= self.context.clock.passed:  # late, or perhaps so
             self._waiting.to_rows(start)
             self._add_to(start, list(keys), list(keys.columns), stamps.tolist())
             return
@@ -106,7 +104,7 @@ class ColumnWindows(AlignedWindows):
     def _fire(self, start: int) -> None:
         table = self.window_space.table(start)
         # Rows that stay, or are not in memory, fire as rows; so do keys that must be restored.
-        gathered = not (table.in_store or self._lateness or self._restore_key)
+        gathered = not (table.in_store or self._lateness or self._restore_key or self.context.clock.ahead)
         if gathered and (start in self._waiting or table.rows) and self._fire_columns(start):
             return
         self._waiting.to_rows(start)
@@ -158,7 +156,7 @@ class ColumnPanes(PanedWindows):
     def _add_columns(self, pane: int, keys: ColumnKeys, stamps: Any) -> None:
         alive, after = self._alive(pane)
         slice = self._slice(pane, after)
-        if not alive or self._last(alive[0]) <= self._time or not -FAR <= slice <= FAR:
+        if not alive or self._last(alive[0]) <= self.context.clock.watermark or not -FAR <= slice <= FAR:
             self._columns.to_rows(slice)
             self._add_to(pane, list(keys), list(keys.columns), stamps.tolist())
             return

@@ -30,7 +30,7 @@ class EventTimeSessions(MergingWindows):
         assert batch.keys is not None
         keys, values = list(batch.keys), list(batch.values)
         stamps = list(self._timestamps(batch, MIN_TIMESTAMP + 1))
-        self._late_by = max(self.context.clock.watermark, self.context.clock.late_by)
+        self._passed = self.context.clock.passed
         ends = self._ends(keys, values, stamps)
         if min(stamps) < -_FAR or max(ends) > _FAR:
             super().process(batch)
@@ -50,7 +50,7 @@ class EventTimeSessions(MergingWindows):
         sets = self._load_sets(keys)
         opened: dict[int, OpenSession] = {}
         load_one, load_new = self._table.load_one, self._table.load_new
-        fired, over = self._late_by, max(self._late_by - self._lateness, MIN_TIMESTAMP)
+        fired, over = self._passed, max(self._passed - self._lateness, MIN_TIMESTAMP)
         at = 0
         while True:
             begin, rows, added = at, list[Row](), list[Any]()

@@ -87,14 +87,14 @@ class _IntervalJoin(Operator):
         if (at := batch.untimed()) is not None:
             told = ValueError("the element has no timestamp, which an interval join needs: assign timestamps before it")
             raise user_error(told, self.context.name, self.context.uid, values[at], keys[at])
-        late_by = max(self.context.clock.watermark, self.context.clock.late_by)
+        passed = self.context.clock.passed
         out = Collector(self.context.copied)
         late: tuple[list[Any], list[int]] = ([], [])
         space, own, unmatched = self._space, self._buffers[side], self._unmatched[side]
         key = value = None
         try:
             for key, value, stamp, row in zip(keys, values, stamps, self._table.load(keys)):
-                if stamp < late_by:
+                if _after(stamp) <= passed:
                     late[0].append(value)
                     late[1].append(stamp)
                     continue

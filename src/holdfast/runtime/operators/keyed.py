@@ -12,7 +12,7 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
-from holdfast.runtime.context import Clock
+from holdfast.runtime.clock import Clock
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.operators.calls import call_each, reduce_each, take_each
 from holdfast.runtime.operators.function_life import FunctionLife

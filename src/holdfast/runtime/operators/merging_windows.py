@@ -73,7 +73,7 @@ class MergingWindows(TriggeredWindows):
         keys, values = batch.keys, batch.values
         assert keys is not None
         stamps = self._timestamps(batch, MIN_TIMESTAMP + 1) if self._event_time else batch.stamps()
-        self._late_by = max(self.context.clock.watermark, self.context.clock.late_by)
+        self._passed = self.context.clock.passed
         out = Collector(self.context.copied)
         late: tuple[list[Any], list[int]] = ([], [])
         key = value = None
@@ -110,7 +110,7 @@ class MergingWindows(TriggeredWindows):
                 # Each window has an element of its own, as functions may change it.
                 given = self.context.copied(value) if left else value
                 self._add_element(out, given, stamp, (key, actual), state, row)
-        return taken or not self._event_time or stamp + self._lateness > self._late_by
+        return taken or not self._event_time or stamp + self._lateness > self._passed
 
     def _is_late(self, namespace: Any) -> bool:
         return False  # an element may join a window that is not: `_join_set` decides
@@ -164,7 +164,7 @@ class MergingWindows(TriggeredWindows):
 
     def _merge(self, key: Any, set_row: Row, merged: list[Span], result: Span) -> None:
         """Merge some windows of the key's set into one."""
-        if self._cleanup_time(result) <= (self._late_by if self._event_time else self.context.clock.processing_time - 1):
+        if self._cleanup_time(result) <= (self._passed if self._event_time else self.context.clock.processing_time - 1):
             raise RuntimeError(f"the assigner merges windows to {TimeWindow(*result)!r}, whose time is over")
         windows: dict[Span, Span] = set_row[self._set_slot]
         states = [(key, windows[each]) for each in merged]

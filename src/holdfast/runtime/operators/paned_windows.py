@@ -53,8 +53,6 @@ class PanedWindows(WindowsBase):
         self._slice, self._pane, self._stride = slices.slice, slices.pane, slices.stride
         self._least = MIN_TIMESTAMP + 2 * assigner.size
         """The least timestamp whose windows begin within 64 bits."""
-        self._time = MIN_TIMESTAMP
-        """The watermark up to which windows have fired."""
         self._known: set[int] | None = None
         """The slices there are; None: not looked for yet."""
         self._apart: set[int] = set()
@@ -76,7 +74,6 @@ class PanedWindows(WindowsBase):
         self._space = self.context.state.space("window")
         self._space.expire_by(self.context.clock, None)
         self._slot = 1 + self._space.register(content.column(), grows=content.keeps_elements)
-        self._time = self.context.clock.watermark
         super().open()
         self._add = content.adder(self._slot)
         self._result = content.result()
@@ -119,7 +116,7 @@ class PanedWindows(WindowsBase):
             self._apart.add(slice)
         windows = self._assigner.windows(pane)
         for window in windows[after:]:
-            if self._last(window) > self._time and window not in self._waiting:
+            if self._last(window) > self.context.clock.fired and window not in self._waiting:
                 self._waiting.add(window)
                 heappush(self._fires, (self._last(window), window))
         heappush(self._goes, (self._cleanup_time(windows[-1]), slice))
@@ -147,17 +144,13 @@ class PanedWindows(WindowsBase):
             windows = self._windows_of[pane] = self._assigner.windows(pane)
         return windows
 
-    def _passed(self) -> int:
-        """The watermark that decides whether the current elements are late."""
-        return max(self.context.clock.late_by, self._time)
-
     def _alive(self, pane: int) -> tuple[list[Span], int]:
         """The windows that take the current elements of a pane, and how many earlier ones do not and may yet fire."""
-        windows, passed = self._windows_at(pane), self._passed()
+        windows, passed = self._windows_at(pane), self.context.clock.passed
         if not windows or self._cleanup_time(windows[0]) > passed:
             return windows, 0
         alive = [each for each in windows if self._cleanup_time(each) > passed]
-        return alive, len(windows) - len(alive) if self.context.clock.late_by > self._time else 0
+        return alive, len(windows) - len(alive)
 
     def _note_added(self, slice: int, pane: int, keys: Iterable[Any]) -> None:
         """Elements of these keys come to a slice."""
@@ -169,7 +162,7 @@ class PanedWindows(WindowsBase):
     def _add_to(self, pane: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
         alive, after = self._alive(pane)
         if not alive:
-            windows, passed = self._windows_at(pane), self._passed()
+            windows, passed = self._windows_at(pane), self.context.clock.passed
             late = [i for i, time in enumerate(times) if windows or time + self._lateness <= passed]
             if late:
                 self.context.emit_late(self._tag, [values[i] for i in late], [times[i] for i in late])
@@ -180,7 +173,8 @@ class PanedWindows(WindowsBase):
             raise user_error(told, self.context.name, self.context.uid, values[0], keys[0])
         rows = self._space.table(slice).load(keys)
         self._note_added(slice, pane, keys)
-        fired = [] if self._last(alive[0]) > self._time else [each for each in alive if self._last(each) <= self._time]
+        time = self.context.clock.watermark
+        fired = [] if self._last(alive[0]) > time else [each for each in alive if self._last(each) <= time]
         if not fired:
             self._add_rows(rows, values, keys)
             return
@@ -201,7 +195,6 @@ class PanedWindows(WindowsBase):
 
     def _advance(self, time: int) -> None:
         known = self._slices()
-        self._time = time
         while self._fires and self._fires[0][0] <= time:
             window = heappop(self._fires)[1]
             self._waiting.discard(window)
@@ -327,7 +320,7 @@ class PanedWindows(WindowsBase):
     # results
 
     def _emit_all(self, pairs: _Pairs, window: Span) -> None:
-        waiting = iter(pairs)
+        waiting = iter(self.context.clock.unfired(pairs, self._last(window)))
         while chunk := list(islice(waiting, CHUNK)):
             if self._restore_key is not None:
                 chunk = [(self._restore_key(key), content) for key, content in chunk]

@@ -63,13 +63,13 @@ class _TemporalJoin(Operator):
         if (at := batch.untimed()) is not None:
             told = ValueError("the element has no timestamp, which a temporal join needs: assign timestamps before it")
             raise user_error(told, self.context.name, self.context.uid, values[at], keys[at])
-        late_by = max(self.context.clock.watermark, self.context.clock.late_by)
+        passed = self.context.clock.passed
         late: tuple[list[Any], list[int]] = ([], [])
         space = self._space
         key = value = None
         try:
             for key, value, stamp, row in zip(keys, values, stamps, self._table.load(keys)):
-                if stamp <= late_by:
+                if stamp <= passed:
                     late[0].append(value)
                     late[1].append(stamp)
                     continue

@@ -81,10 +81,10 @@ class _Timestamps(Operator):
         if not late:
             self.context.emit(batch)
             return
-        clock = self.context.output_clock
-        for first, end, clock.late_by in pieces(len(batch.values), late):
+        emitted = self.context.emitted
+        for first, end, emitted.late_by in pieces(len(batch.values), late):
             self.context.emit(batch.part(first, end))
-        clock.late_by = MIN_TIMESTAMP
+        emitted.late_by = MIN_TIMESTAMP
 
     def advance_watermark(self, watermark: int) -> None:
         if watermark == MAX_TIMESTAMP:
@@ -113,7 +113,6 @@ class _Timestamps(Operator):
     def restore_generator(self, stored: dict[str, Any]) -> None:
         self._max_timestamp = stored["max_timestamp"]
         self._emitted = stored["emitted"]
-        self.context.resume_watermark(self._emitted)
 
 
 class _OwnWatermarks(_Timestamps):

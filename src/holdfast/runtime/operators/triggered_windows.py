@@ -88,7 +88,7 @@ class TriggeredWindows(WindowsBase):
         super().__init__(spec)
         self._trigger = spec.trigger
         self._evictor = spec.evictor
-        self._late_by = MIN_TIMESTAMP
+        self._passed = MIN_TIMESTAMP
         """The watermark that decides whether the current elements are late."""
 
     def open(self) -> None:
@@ -131,7 +131,7 @@ class TriggeredWindows(WindowsBase):
         assert keys is not None
         own, least = self.context.copied, MIN_TIMESTAMP + 1
         stamps = self._timestamps(batch, least) if self._event_time else batch.stamps()
-        self._late_by = max(self.context.clock.watermark, self.context.clock.late_by)
+        self._passed = self.context.clock.passed
         out = Collector(self.context.copied)
         key = value = None
         try:
@@ -145,7 +145,7 @@ class TriggeredWindows(WindowsBase):
                     owner = key, namespace
                     # Each window has an element of its own, as functions may change it.
                     self._add_element(out, own(value) if left else value, stamp, owner, owner, next(rows))
-                if not windows and self._event_time and stamp + self._lateness <= self._late_by:
+                if not windows and self._event_time and stamp + self._lateness <= self._passed:
                     late[0].append(value)
                     late[1].append(stamp)
         except (Exception, SystemExit) as error:
@@ -205,7 +205,7 @@ class TriggeredWindows(WindowsBase):
 
     def _is_over(self, namespace: Namespace) -> bool:
         """Whether the window has expired, for the current elements."""
-        return self._event_time and self._cleanup_time(namespace) <= self._late_by
+        return self._event_time and self._cleanup_time(namespace) <= self._passed
 
     def _is_late(self, namespace: Namespace) -> bool:
         """Whether elements are too late for the window."""
