@@ -77,11 +77,23 @@ def an_object_does_not_stand_in_for_another_one() -> None:
         store.get("job/log/00000000000000000009")
 
 
-def an_unsigned_object_is_not_read_and_the_error_names_the_remedy() -> None:
+def an_unsigned_object_is_not_read_and_the_error_does_not_advise_to_sign_it() -> None:
     inner = MemoryStore()
     inner.put("a", pickle.dumps("trust me"))
-    with pytest.raises(CorruptFile, match=r"not signed.*holdfast checkpoints sign"):
+    with pytest.raises(CorruptFile, match=r"not signed.*somebody has put this one there") as refused:
         SignedStore(inner, [ONE]).get("a")
+    assert "checkpoints sign" not in str(refused.value)
+
+
+def a_planted_object_is_not_signed_by_a_rotation() -> None:
+    inner = MemoryStore()
+    SignedStore(inner, [ONE]).put("a", b"1")
+    inner.put("b", planted := pickle.dumps("trust me"))
+    with pytest.raises(CorruptFile, match=r"/b.*not signed"):
+        sign_again(inner, [TWO, ONE], ["a", "b"])
+    assert inner.objects["b"] == planted
+    assert sign_again(inner, [TWO, ONE], ["a", "b"], adopt_unsigned=True) == 1
+    assert SignedStore(inner, [TWO]).get("b") == planted
 
 
 def test_put_if_absent_tells_its_own_object_from_that_of_another_driver() -> None:
@@ -198,7 +210,9 @@ def an_unsigned_job_is_signed_once_and_goes_on_and_its_keys_are_rotated(tmp_path
     with pytest.raises(HoldfastError, match="not signed"):
         restored_by_a_run(tmp_path, first)
     job = str(tmp_path / "checkpoints" / "counting")
-    assert sign(job, {KEY_FILE: str(first)}) > 0
+    with pytest.raises(CorruptFile, match="not signed"):
+        sign(job, {KEY_FILE: str(first)})
+    assert sign(job, {KEY_FILE: str(first)}, adopt_unsigned=True) > 0
     assert restored_by_a_run(tmp_path, first) > 0
     assert restored_by_a_run(tmp_path, both) > 0
     assert sign(job, {KEY_FILE: str(both)}) > 0

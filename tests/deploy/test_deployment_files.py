@@ -23,19 +23,20 @@ CHART = DEPLOY / "helm" / "holdfast"
 RENDERED = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PROGRAM = "from holdfast.datastream import StreamExecutionEnvironment\n"
+DIGEST = "sha256:" + "0" * 64
 OPTIONS = {
-    "one-pod.yaml": [],
+    "one-pod.yaml": [f"--set=image=registry.example/holdfast@{DIGEST}"],
     "with-executors.yaml": [
         "--set=executors.instances=2",
-        "--set=image=registry.example/holdfast-cluster:0.1",
+        f"--set=image=registry.example/holdfast-cluster@{DIGEST}",
         "--set=secrets.AWS_ACCESS_KEY_ID.secret=s3",
         "--set=secrets.AWS_ACCESS_KEY_ID.key=access-key",
     ],
-    "standby.yaml": ["--set=drivers=2"],
+    "standby.yaml": ["--set=drivers=2", f"--set=image=registry.example/holdfast@{DIGEST}"],
     "standby-with-executors.yaml": [
         "--set=drivers=2",
         "--set=executors.instances=2",
-        "--set=image=registry.example/holdfast-cluster:0.1",
+        f"--set=image=registry.example/holdfast-cluster@{DIGEST}",
     ],
 }
 
@@ -44,11 +45,17 @@ OPTIONS = {
 def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
     daemons: list[subprocess.Popen[bytes]] = []
 
-    def start(*options: str) -> Path:
-        log = tmp_path / f"{options[0]}.log"
+    secret = tmp_path / "secret"
+    secret.write_text("hush-hush\n")
+
+    def start(daemon: str, *options: str) -> Path:
+        log = tmp_path / f"{daemon}.log"
         command = [
             sys.executable,
             DEPLOY / "standalone" / "standalone",
+            daemon,
+            "--secret-file",
+            secret,
             *options,
             "--host",
             "127.0.0.1",
@@ -72,6 +79,9 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
             "env.execute('tens')\n"
         )
         settings = {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret.file": str(secret),
+            "spark.network.crypto.enabled": "true",
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICK_JVM,
             "spark.driver.host": "127.0.0.1",
@@ -85,6 +95,19 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
         done = subprocess.run([*run, program], capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert sorted(line.rsplit(" ", 1)[-1] for line in done.stdout.splitlines()) == ["10", "20", "30"]
+        assert "This Spark is open" not in done.stderr
+        commands = b"".join(each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline") if each.exists())
+        assert b"hush-hush" not in commands
+        stranger = subprocess.run(
+            [*run, "-Dspark.authenticate=false", program],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert stranger.returncode != 0
+        assert not stranger.stdout
     finally:
         for daemon in daemons:
             daemon.send_signal(signal.SIGTERM)
@@ -94,7 +117,7 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
 def the_script_says_how_it_is_used() -> None:
     script = [sys.executable, DEPLOY / "standalone" / "standalone"]
     wrong = subprocess.run([*script, "slave"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, "standalone worker spark://" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "standalone worker --secret-file" in wrong.stderr) == (2, True)
 
 
 def manifests(path: Path) -> list[dict[str, Any]]:
@@ -107,7 +130,7 @@ def test_the_manifests_are_valid_by_the_schemas_of_kubernetes(path: Path) -> Non
     for manifest in manifests(path):
         kubernetes_validate.validate(manifest, "1.30", strict=True)
         kinds.add(manifest["kind"])
-    assert {"Deployment", "Service", "ServiceAccount", "ConfigMap"} <= kinds
+    assert {"Deployment", "Service", "ServiceAccount", "ConfigMap", "NetworkPolicy"} <= kinds
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.name)
@@ -116,7 +139,9 @@ def the_container_runs_without_rights_and_with_options_that_the_command_line_has
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"]
-    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+    assert container["securityContext"] == rights
+    assert "@sha256:" in container["image"]
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     command = [sys.executable, "-m", "holdfast.cli", *container["args"]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

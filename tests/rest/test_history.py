@@ -63,13 +63,17 @@ def environment(directory: Path, **more: str) -> InProcessEnvironment:
     return InProcessEnvironment(Configuration.from_dict(config | more))
 
 
+TOKEN = "token-of-the-history"
+
+
 @contextmanager
 def served(archives: dict[str, Archive]) -> Iterator[httpx.Client]:
-    server = uvicorn.Server(uvicorn.Config(history_app(archives), log_config=None, lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(history_app(archives, TOKEN), log_config=None, lifespan="off"))
     with bind("127.0.0.1", 0) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
-        with httpx.Client(base_url=f"http://localhost:{bound.getsockname()[1]}") as client:
+        token = {"authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=f"http://localhost:{bound.getsockname()[1]}", headers=token) as client:
             yield client
         server.should_exit = True
         thread.join()
@@ -78,7 +82,8 @@ def served(archives: dict[str, Archive]) -> Iterator[httpx.Client]:
 def live_pages(job_id: str) -> dict[str, Any]:
     server = RestServer.running()
     assert server is not None
-    return {page: httpx.get(f"{server.url}/jobs/{job_id}{page}").json() for page in PAGES}
+    token = {"authorization": f"Bearer {server.token}"}
+    return {page: httpx.get(f"{server.url}/jobs/{job_id}{page}", headers=token).json() for page in PAGES}
 
 
 @pytest.fixture
@@ -100,6 +105,7 @@ def test_an_ended_job_has_the_pages_of_a_live_one(cancelled: tuple[str, dict[str
     archives = read_history(str(tmp_path / "checkpoints"))
     assert list(archives) == [job_id]
     with served(archives) as client:
+        assert httpx.get(f"{client.base_url}/jobs/overview").status_code == 401
         (listed,) = client.get("/jobs/overview").json()["jobs"]
         assert (listed["name"], listed["state"]) == ("shop", "CANCELED")
         for page, was in live.items():

@@ -12,8 +12,13 @@ import pytest
 from awaiting import until
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import EpochStats, JobMetrics
+from holdfast.metrics.stats import LateRecord
+from holdfast.rest import connections
 from holdfast.rest.app import RateLimit, create_app
+from holdfast.rest.connections import MOST, OncePerMinute
+from holdfast.rest.hosts import CheckedHosts
 from holdfast.rest.server import RestServer
+from holdfast.rest.tokens import Tokens, read_token
 from rest.served_jobs import ID, OTHER, Job, Jobs
 
 
@@ -129,7 +134,7 @@ def a_page_that_fails_answers_500_and_the_server_lives(jobs: Jobs, client: httpx
 
 def a_flood_is_slowed_down_and_turned_away() -> None:
     async def run() -> list[int]:
-        app = RateLimit(create_app(lambda: {}, "token"), per_second=0.001, burst=5, delay_s=0.01)
+        app = RateLimit(create_app(lambda: {}, "token"), Tokens("token"), per_second=0.001, burst=5, delay_s=0.01)
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answers = await asyncio.gather(*(client.get("/jobs") for _ in range(20)))
@@ -139,14 +144,101 @@ def a_flood_is_slowed_down_and_turned_away() -> None:
     assert asyncio.run(run()) == [200] * 5 + [429] * 15
 
 
-def test_more_connections_than_the_server_takes_hear_503_and_do_no_harm(jobs: Jobs, metrics: JobMetrics) -> None:
-    host, port = "127.0.0.1", int(jobs.server.url.rsplit(":", 1)[1])
-    idle = [socket.create_connection((host, port)) for _ in range(100)]
+def _connections(jobs: Jobs, count: int) -> list[socket.socket]:
+    port = int(jobs.server.url.rsplit(":", 1)[1])
+    return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+
+
+def test_idle_connections_keep_nobody_out(jobs: Jobs, metrics: JobMetrics) -> None:
+    idle = _connections(jobs, 2 * MOST)
     try:
-        until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=300).status_code == 503)
-        metrics.epoch_finished(EpochStats(2, 0, 1, 1, 1))
-        assert metrics.snapshot().values["numRecordsIn"] == 1001
+        assert httpx.get(f"{jobs.server.url}/jobs", timeout=300).status_code == 200
+        idle[0].settimeout(300)
+        assert _ended(idle[0]), "the oldest is ended"
     finally:
         for connection in idle:
             connection.close()
-    until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=300).status_code == 200)
+
+
+def _ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET /jobs HTTP/1.1\r\nHost: local", b"GET /jobs HTTP/1.1\r\nHost: localhost\r\n\r\nGET"]
+)
+def a_client_that_sends_no_whole_request_is_cut_off(
+    jobs: Jobs, metrics: JobMetrics, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", 0.2)
+    (silent,) = _connections(jobs, 1)
+    with silent:
+        silent.settimeout(300)
+        silent.sendall(begun)
+        until(lambda: _ended(silent))
+
+
+@pytest.mark.parametrize("path", ["state/count/total?key=1", "samples/1", "largest-keys/1"])
+def a_page_with_data_of_records_needs_the_token_or_the_one_that_only_reads(
+    jobs: Jobs, metrics: JobMetrics, path: str
+) -> None:
+    url = f"{jobs.server.url}/jobs/{ID}/{path}"
+    assert httpx.get(url, timeout=300).status_code == 401
+    for token in (jobs.server.token, read_token(jobs.server.token)):
+        assert httpx.get(url, headers={"authorization": f"Bearer {token}"}, timeout=300).status_code != 401
+
+
+def test_late_records_and_texts_of_errors_are_shown_with_a_token_only(jobs: Jobs, metrics: JobMetrics) -> None:
+    metrics.failure(0, "Traceback\nValueError: no amount in ('card 4711', None)", "map")
+    metrics.epoch_finished(EpochStats(2, 0, 1, 1, 1, late=(LateRecord("count", 5, 10, "card 4711"),)))
+    metrics.event("restart", "map failed: card 4711")
+    for path in ("view", "exceptions", "checkpoints", ""):
+        url = f"{jobs.server.url}/jobs/{ID}/{path}".rstrip("/")
+        assert "4711" not in httpx.get(url, timeout=300).text
+    reading = {"authorization": f"Bearer {read_token(jobs.server.token)}"}
+    assert httpx.get(f"{jobs.server.url}/jobs/{ID}/view", headers=reading, timeout=300).text.count("4711") == 3
+    assert "ValueError" in httpx.get(f"{jobs.server.url}/jobs/{ID}/exceptions", timeout=300).text
+
+
+def the_token_that_only_reads_changes_nothing(jobs: Jobs, metrics: JobMetrics) -> None:
+    reading = {"authorization": f"Bearer {read_token(jobs.server.token)}"}
+    refused = httpx.patch(f"{jobs.server.url}/jobs/{ID}", headers=reading, timeout=300)
+    assert (refused.status_code, "only reads" in refused.text) == (403, True)
+
+
+def a_number_of_thousands_of_digits_is_a_bad_request(jobs: Jobs, client: httpx.Client, metrics: JobMetrics) -> None:
+    assert client.get(f"/jobs/{ID}/view", params={"since": "9" * 5000}).status_code == 400
+    assert client.patch(f"/jobs/{ID}/rescaling", params={"parallelism": "9" * 5000}).status_code == 400
+
+
+def a_failing_page_is_logged_once_a_minute(jobs: Jobs, client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    broken = jobs.add()
+    broken.snapshot = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+    logging.getLogger("holdfast.rest.app").filters.clear()
+    logging.getLogger("holdfast.rest.app").addFilter(OncePerMinute())
+    for _ in range(10):
+        assert client.get(f"/jobs/{ID}").status_code == 500
+    assert len([each for each in caplog.records if each.exc_info]) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8081", 200),
+        ("10.1.2.3:8081", 200),
+        ("[::1]:8081", 200),
+        ("jobs.example", 200),
+        ("evil.example:8081", 400),
+        ("", 400),
+    ],
+)
+def a_request_under_a_foreign_host_name_is_refused(host: str, status: int) -> None:
+    async def run() -> int:
+        app = CheckedHosts(create_app(lambda: {}, "token"), ["localhost", "Jobs.example"])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
+            return (await client.get("/jobs", headers={"host": host})).status_code
+
+    assert asyncio.run(run()) == status

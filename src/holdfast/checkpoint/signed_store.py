@@ -151,8 +151,9 @@ class SignedStore:
         if len(footer) != _FOOTER.size or footer[-len(_MAGIC) :] != _MAGIC:
             raise CorruptFile(
                 where,
-                f"not signed, or truncated. With {KEY_FILE}, only signed files are read; `holdfast checkpoints sign` signs "
-                "the files of a directory that you trust",
+                f"not signed, or truncated. With {KEY_FILE}, only signed files are read. If the job's files were signed, "
+                "somebody has put this one there or changed it: restore a backup, or an earlier checkpoint. Only if signing "
+                "was just switched on, see docs/security.md, Existing checkpoints",
             )
         key_id, length, _ = _FOOTER.unpack(footer)
         if length + _MAC * max(1, -(-length // _CHUNK)) + _FOOTER.size != stored:
@@ -170,25 +171,31 @@ class SignedStore:
             raise CorruptFile(f"{self.uri}/{path}", "altered: its signature does not match its content and name")
 
 
-def sign_again(store: ObjectStore, keys: Sequence[SigningKey], paths: Iterable[str]) -> int:
-    """Sign objects with the first key: those that are unsigned, whose content is trusted as it is, and those of other keys.
+def sign_again(store: ObjectStore, keys: Sequence[SigningKey], paths: Iterable[str], *, adopt_unsigned: bool = False) -> int:
+    """Sign objects of other keys with the first key.
+
+    Args:
+        store: Where the objects are.
+        keys: The keys.
+        paths: The objects.
+        adopt_unsigned: Sign unsigned objects, too; their content is trusted as it is.
 
     Returns:
         The number of objects that were signed.
 
     Raises:
-        CorruptFile: an object is signed with none of the keys, or was altered since.
+        CorruptFile: an object is signed with none of the keys, or was altered since, or is unsigned and not adopted.
     """
     signed = SignedStore(store, keys)
     count = 0
     for path in paths:
         data = store.get(path)
-        if data.endswith(_MAGIC):
+        if adopt_unsigned and not data.endswith(_MAGIC):
+            content = data
+        else:
             content = signed.get(path)
             if _FOOTER.unpack(data[-_FOOTER.size :])[0] == keys[0].id:
                 continue
-        else:
-            content = data
         signed.put(path, content)
         count += 1
     return count

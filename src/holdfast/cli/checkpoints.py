@@ -241,18 +241,24 @@ def prune_checkpoints(
 @command(checkpoints, name="sign", interrupted="Interrupted: run it again to sign the other files.")
 def sign_checkpoints(
     directory: Annotated[str, typer.Argument(metavar="DIR|JOB", help="A savepoint, or the directory of a stopped job.")],
+    adopt_unsigned: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-unsigned",
+            help="Also sign unsigned files, which may run code: only if nobody else could write them.",
+        ),
+    ] = False,
     settings: Settings = None,
     json: AsJson = False,
 ) -> None:
     """Sign the files of a stopped job or a savepoint with the first key of security.checkpoints.key-file.
 
-    Unsigned files are trusted as they are: sign only what nobody else could write. Files signed with another key of the
-    file are verified first.
+    Each file is verified with the key that signed it. An unsigned file ends the command, unless it is told to adopt them.
     """
     place = _place(directory)
     _refuse_running(place, "signs its files itself. To sign those it has,")
     with working("verifying and signing", json):
-        count = stored.sign(place, _options(settings))
+        count = stored.sign(place, _options(settings), adopt_unsigned=adopt_unsigned)
     if json:
         print_json({"signed": count})
     else:

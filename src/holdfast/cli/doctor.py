@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -30,6 +30,8 @@ from holdfast.runtime.java import find_java
 from holdfast.runtime.job_registry import user_directory
 from holdfast.runtime.jvm import spark_jars
 from holdfast.runtime.local_directory import state_directory
+from holdfast.runtime.shipping import is_local
+from holdfast.runtime.spark_context import left_open, local_settings
 
 __all__ = ["Finding", "Verdict", "findings"]
 
@@ -105,7 +107,7 @@ def findings(config: dict[str, str], kafka: str | None, storage: str | None, par
         ("Python", _python),
         ("Compiled modules", _compiled),
         ("Java", _java),
-        ("Spark", _spark),
+        ("Spark", lambda: _spark(config)),
         ("Memory", lambda: _memory(parallelism)),
         *((f"Disk {path}", lambda path=path: _disk(path)) for path in dict.fromkeys(directories)),
         ("User directory", _user_directory),
@@ -140,7 +142,7 @@ def _java() -> Finding:
     return Finding("Java", Verdict.OK, f"{java.version} of {java.origin}, {java.executable}")
 
 
-def _spark() -> Finding:
+def _spark(config: Mapping[str, str]) -> Finding:
     try:
         found = version("pyspark")
     except PackageNotFoundError:
@@ -150,6 +152,11 @@ def _spark() -> Finding:
     core = next((Path(jar) for jar in spark_jars() if Path(jar).name.startswith("spark-core_")), None)
     if core is None:
         return Finding("Spark", Verdict.FAILED, "PySpark has no jars", "pip install --force-reinstall pyspark")
+    master = config.get("spark.master", "local")
+    own = local_settings(config.get("io.tmp.dirs", "")) if is_local(master) else {}
+    if opening := left_open({**own, **config, "spark.master": master}):
+        problem, _, remedy = opening.partition(". ")
+        return Finding("Spark", Verdict.WARNING, f"{found}, {core.parent}; {master}: {problem}", remedy)
     return Finding("Spark", Verdict.OK, f"{found}, {core.parent}")
 
 

@@ -34,6 +34,7 @@ from holdfast.cli.output import (
     working,
 )
 from holdfast.metrics.job import TERMINAL
+from holdfast.rest.tokens import read_token
 from holdfast.runtime.job_registry import DIED, JobRecord, records
 
 __all__: list[str] = []
@@ -321,7 +322,12 @@ def rescale(
 
 
 @command()
-def token(job: JobName = None, json: AsJson = False) -> None:
-    """Print the token of a job's driver, for requests to its REST API that change the job."""
+def token(
+    job: JobName = None,
+    read: Annotated[bool, typer.Option("--read", help="The token that only reads, also data of records.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Print the token of a job's driver, for requests to its REST API that change the job or show data of records."""
     found = find_job(job)
-    print_json({"url": found.driver.url, "token": found.driver.token}) if json else print(found.driver.token)
+    shown = read_token(found.driver.token) if read else found.driver.token
+    print_json({"url": found.driver.url, "token": shown}) if json else print(shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import webbrowser
 from html import escape
@@ -122,16 +123,21 @@ def _show_history(directory: str, job_id: str, settings: list[str] | None, port:
     if not archives:
         said = f"{directory} keeps no history of jobs: name a checkpoint directory of jobs that have run."
         raise CommandFailed(said, NOT_FOUND)
+    token = secrets.token_urlsafe(32)
     with bind("127.0.0.1", port) as bound:
         page = f"http://localhost:{bound.getsockname()[1]}/#/" + (f"jobs/{job_id}" if job_id in archives else "")
+        with_token = f"{page}?token={quote(token)}"
         if json:
-            print_json({"url": page, "jobs": [archive.overview for archive in archives.values()]})
+            print_json(
+                {"url": page, "url_with_token": with_token, "jobs": [archive.overview for archive in archives.values()]}
+            )
             sys.stdout.flush()
         else:
             note(f"{len(archives)} {'run is' if len(archives) == 1 else 'runs are'} shown at {page}, until Ctrl-C.")
-        if browser and not json:
-            webbrowser.open(page)
-        serve(archives, bound)
+            if not (browser and webbrowser.open(_redirection(with_token))):
+                note("Open this address in a browser; it holds the token, so keep it to yourself:")
+                console.print(with_token, markup=False)
+        serve(archives, token, bound)
 
 
 def _shown_job(wanted: str | None, address: str | None) -> RunningJob:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
@@ -30,10 +30,14 @@ __all__ = ["TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexS
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """The states in which a job has ended in its driver; a suspended one goes on in another driver."""
 
+HIDDEN = "shown to requests with the token (`holdfast token`)"
+"""In place of texts that may show data of records."""
 _CHECKPOINTS_KEPT = 100
 _FAILURES_KEPT = 16
 _DURATIONS_KEPT = 1000
 _EVENTS_KEPT = 50
+_TOLD_WITH_ERRORS = ("restart", "rescale", "savepoint")
+"""Kinds of events whose texts may hold that of an error."""
 _LATE_KEPT = 20
 
 
@@ -95,6 +99,22 @@ class JobSnapshot:
     """The latest late records that were dropped, newest first."""
     plan: Mapping[str, Any]
     profile: ProfileSnapshot
+
+    def without_records(self) -> JobSnapshot:
+        """The snapshot without what may show data of records: late ones, and the texts of errors, which name theirs."""
+        return replace(
+            self,
+            checkpoints=tuple(
+                replace(each, reason=HIDDEN) if isinstance(each, FailedCheckpoint) else each for each in self.checkpoints
+            ),
+            failures=tuple(replace(each, text=f"{each.exception_name}: {HIDDEN}") for each in self.failures),
+            events=tuple(each._replace(text=HIDDEN) if each.kind in _TOLD_WITH_ERRORS else each for each in self.events),
+            late=(),
+            profile=replace(
+                self.profile,
+                epochs=tuple(replace(each, failure=HIDDEN) if each.failure else each for each in self.profile.epochs),
+            ),
+        )
 
 
 @dataclass

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
@@ -31,14 +32,18 @@ from holdfast.rest.pages import page_routes
 from holdfast.rest.queries import AnswersQueries, answer
 from holdfast.rest.samples import TakesSamples, begin_sample
 from holdfast.rest.savepoints import TakesSavepoints, begin_savepoint
+from holdfast.rest.tokens import Tokens
 from holdfast.rest.triggers import Triggers
 from holdfast.rest.view import job_view
 
-__all__ = ["JobView", "Json", "RateLimit", "Shown", "create_app", "guarded", "http_error"]
+__all__ = ["JobView", "Json", "RateLimit", "Shown", "create_app", "epoch_number", "guarded", "http_error"]
 
 _log = logging.getLogger(__name__)
 
 Page = Callable[[Request], Awaitable[Response]]
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_CLIENTS = 1000
+"""Addresses whose requests are counted."""
 
 
 class JobView(TakesSavepoints, TakesSamples, AnswersQueries, Protocol):
@@ -83,27 +88,41 @@ class Json(Response):
 class RateLimit:
     """Limits requests per second; excess requests wait, then get status 429.
 
-    A flood of requests thus slows itself down instead of starving the coordinator.
+    A flood of requests thus slows itself down instead of starving the coordinator. Requests with a token have a limit of
+    their own, and so has each address of a client: a flood does not turn the command line or a probe away.
     """
 
-    def __init__(self, app: ASGIApp, per_second: float = 200.0, burst: float = 400.0, delay_s: float = 1.0) -> None:
+    def __init__(
+        self, app: ASGIApp, tokens: Tokens, per_second: float = 200.0, burst: float = 400.0, delay_s: float = 1.0
+    ) -> None:
         self._app = app
+        self._tokens = tokens
         self._per_second, self._burst, self._delay_s = per_second, burst, delay_s
-        self._tokens, self._filled = burst, time.monotonic()
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By client: the requests that it has left, and when they were counted; the latest client last."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
-        self._filled = now
-        if self._tokens < 1:
-            await asyncio.sleep(self._delay_s)
-            turned_away = _errors(429, f"more than {self._per_second:g} requests a second: ask less often")
-            turned_away.headers["retry-after"] = "1"
-            await turned_away(scope, receive, send)
+        if self._take(self._client(scope)):
+            await self._app(scope, receive, send)
             return
-        self._tokens -= 1
-        await self._app(scope, receive, send)
+        await asyncio.sleep(self._delay_s)
+        turned_away = _errors(429, f"more than {self._per_second:g} requests a second: ask less often")
+        turned_away.headers["retry-after"] = "1"
+        await turned_away(scope, receive, send)
+
+    def _client(self, scope: Scope) -> str:
+        request = Request(scope)
+        return "token" if self._tokens.may_read(request) else request.client.host if request.client is not None else ""
+
+    def _take(self, client: str) -> bool:
+        now = time.monotonic()
+        left, counted = self._left.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - counted) * self._per_second)
+        self._left[client] = (left - 1 if left >= 1 else left), now
+        if len(self._left) > _CLIENTS:
+            self._left.popitem(last=False)
+        return left >= 1
 
 
 def create_app(
@@ -112,11 +131,13 @@ def create_app(
     middleware: Iterable[Middleware] = (),
     elsewhere: Callable[[], list[dict[str, Any]]] = list,
 ) -> Starlette:
-    """Create the application over the jobs that ``jobs()`` returns at each request; changes need the token.
+    """Create the application over the jobs that ``jobs()`` returns at each request.
 
-    ``elsewhere()`` returns the jobs of other drivers that the dashboard links to.
+    Changes need the token; data of records needs it, too, or the token that only reads. ``elsewhere()`` returns the jobs of
+    other drivers that the dashboard links to.
     """
-    pages = _Pages(jobs, elsewhere)
+    tokens = Tokens(token)
+    pages = _Pages(jobs, elsewhere, tokens)
     readings = {
         "/overview": pages.overview,
         "/jobs": pages.jobs,
@@ -131,10 +152,10 @@ def create_app(
         "/jobs/{job_id}/config": pages.config,
         "/jobs/{job_id}/savepoints/{request_id}": pages.savepoint,
         "/jobs/{job_id}/rescaling/{request_id}": pages.rescaling,
-        "/jobs/{job_id}/samples/{request_id}": pages.sample,
-        "/jobs/{job_id}/largest-keys/{request_id}": pages.largest_keys,
+        "/jobs/{job_id}/samples/{request_id}": tokens.reading(pages.sample),
+        "/jobs/{job_id}/largest-keys/{request_id}": tokens.reading(pages.largest_keys),
         "/jobs/{job_id}/holds": pages.holds,
-        "/jobs/{job_id}/state/{uid}/{name}": pages.state,
+        "/jobs/{job_id}/state/{uid}/{name}": tokens.reading(pages.state),
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
     }
@@ -150,10 +171,10 @@ def create_app(
         ("PATCH", "/jobs/{job_id}/holds/{hold_id}", pages.renew_hold),
         ("DELETE", "/jobs/{job_id}/holds/{hold_id}", pages.release_hold),
     ]
-    routes += [Route(path, guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
+    routes += [Route(path, guarded(tokens.changing(page)), methods=[method]) for method, path, page in changes]
     return Starlette(
         routes=[*routes, *page_routes()],
-        middleware=[Middleware(RateLimit), *middleware],
+        middleware=[Middleware(RateLimit, tokens), *middleware],
         exception_handlers={HTTPException: http_error},
     )
 
@@ -173,28 +194,12 @@ def guarded(page: Page) -> Page:
     return answer
 
 
-def _with_token(token: str, page: Page) -> Page:
-    """A page for requests that show the token. Browsers send it only from the dashboard's own pages."""
-
-    async def answer(request: Request) -> Response:
-        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not secrets.compare_digest(shown.strip().encode(), token.encode()):
-            said = "shows a wrong token" if shown else "shows no token"
-            refused = _errors(
-                401,
-                f"The request changes a job and {said}. On the driver's host, as the driver's user, `holdfast token` prints "
-                "the right one, for the header 'Authorization: Bearer <token>'; other commands find it by themselves",
-            )
-            refused.headers["www-authenticate"] = "Bearer"
-            return refused
-        return await page(request)
-
-    return answer
-
-
 class _Pages:
-    def __init__(self, jobs: Callable[[], Mapping[str, Shown]], elsewhere: Callable[[], list[dict[str, Any]]]) -> None:
+    def __init__(
+        self, jobs: Callable[[], Mapping[str, Shown]], elsewhere: Callable[[], list[dict[str, Any]]], tokens: Tokens
+    ) -> None:
         self._jobs = jobs
+        self._tokens = tokens
         self._elsewhere = elsewhere
         self._savepoints = Triggers("Savepoint")
         self._rescalings = Triggers("Rescaling")
@@ -221,7 +226,9 @@ class _Pages:
         return job
 
     def _snapshot(self, request: Request) -> JobSnapshot:
-        return self._shown(request).job.metrics.snapshot()
+        """The job as this request may see it."""
+        job = self._shown(request).job.metrics.snapshot()
+        return job if self._tokens.may_read(request) else job.without_records()
 
     async def overview(self, request: Request) -> Response:
         states = [job.status for job in self._snapshots()]
@@ -248,10 +255,7 @@ class _Pages:
         return Json(shapes.job_details(self._snapshot(request)))
 
     async def view(self, request: Request) -> Response:
-        since = request.query_params.get("since", "0")
-        if not since.isdecimal():
-            raise HTTPException(400, f"since is {since!r}: give the sequence number of the newest epoch that you know")
-        return Json(job_view(self._snapshot(request), int(since)))
+        return Json(job_view(self._snapshot(request), epoch_number(request)))
 
     async def job_metrics(self, request: Request) -> Response:
         job = self._snapshot(request)
@@ -306,8 +310,8 @@ class _Pages:
     async def rescale(self, request: Request) -> Response:
         job = self._running(request)
         wanted = request.query_params.get("parallelism", "")
-        if not wanted.isdecimal():
-            raise HTTPException(400, f"parallelism is {wanted!r}: PATCH /jobs/<id>/rescaling?parallelism=4")
+        if not _NUMBER.fullmatch(wanted):
+            raise HTTPException(400, f"parallelism is {wanted[:20]!r}: PATCH /jobs/<id>/rescaling?parallelism=4")
         try:
             rescaled = await asyncio.to_thread(job.begin_rescale, int(wanted))
         except HoldfastError as error:
@@ -348,6 +352,18 @@ class _Pages:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
 
+def epoch_number(request: Request) -> int:
+    """The newest epoch that the asker knows, by ``?since=``.
+
+    Raises:
+        HTTPException: it is not the number of an epoch.
+    """
+    since = request.query_params.get("since", "0")
+    if not _NUMBER.fullmatch(since):
+        raise HTTPException(400, f"since is {since[:20]!r}: give the sequence number of the newest epoch that you know")
+    return int(since)
+
+
 def _metrics(request: Request, values: Mapping[str, float]) -> Response:
     wanted = request.query_params.get("get")
     if wanted is None:
@@ -363,6 +379,10 @@ def http_error(request: Request, error: Exception) -> Response:
     """The answer to a request that cannot be served."""
     assert isinstance(error, HTTPException)
     detail = error.detail
+    if error.headers:
+        refused = _errors(error.status_code, detail)
+        refused.headers.update(error.headers)
+        return refused
     if error.status_code == 404 and detail == "Not Found":
         detail = f"Not found: {request.url.path}"
     return _errors(error.status_code, detail)

@@ -28,7 +28,7 @@ class RestClient:
 
     Args:
         url: Its address.
-        token: What requests for changes show.
+        token: What requests show that change a job or ask for data of records.
         certificate: The driver's certificate, as PEM; empty: one of an authority that the system trusts.
         keystore: The PEM file with the client's private key and certificate, if the driver asks for one.
         timeout: Seconds to wait for an answer.
@@ -63,8 +63,9 @@ class RestClient:
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         request = urllib.request.Request(self.url + path, body, method=method)
-        if body is not None:
+        if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
+        if body is not None:
             request.add_header("Content-Type", "application/json")
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:

@@ -13,7 +13,6 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -24,9 +23,12 @@ from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.rest import shapes
-from holdfast.rest.app import Json, RateLimit, guarded, http_error
+from holdfast.rest.app import Json, RateLimit, epoch_number, guarded, http_error
 from holdfast.rest.archive import LOST, Archive, archived
+from holdfast.rest.connections import RestProtocol
+from holdfast.rest.hosts import CheckedHosts
 from holdfast.rest.pages import page_routes
+from holdfast.rest.tokens import Tokens
 
 __all__ = ["HistoryWriter", "history_app", "read_history", "serve"]
 
@@ -119,9 +121,10 @@ def read_history(directory: str, options: Mapping[str, str] | None = None) -> di
     return dict(sorted(found.items(), key=lambda item: -item[1].overview["start-time"]))
 
 
-def history_app(archives: Mapping[str, Archive]) -> Starlette:
-    """The REST API and the dashboard over archives; nothing can be changed."""
+def history_app(archives: Mapping[str, Archive], token: str) -> Starlette:
+    """The REST API and the dashboard over archives, for requests that show the token; nothing can be changed."""
     pages = _Pages(archives)
+    tokens = Tokens(token)
     routes = {
         "/overview": pages.overview,
         "/jobs": pages.jobs,
@@ -131,17 +134,20 @@ def history_app(archives: Mapping[str, Archive]) -> Starlette:
         "/jobs/{job_id}/metrics": pages.metrics,
         "/jobs/{job_id}/{page}": pages.page,
     }
-    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"])
+    guards = [Route(path, guarded(tokens.reading(page)), methods=["GET"]) for path, page in routes.items()]
     return Starlette(
-        routes=[*(Route(path, guarded(page), methods=["GET"]) for path, page in routes.items()), *page_routes()],
-        middleware=[Middleware(RateLimit), hosts],
+        routes=[*guards, *page_routes()],
+        middleware=[Middleware(RateLimit, tokens), Middleware(CheckedHosts, ["localhost"])],
         exception_handlers={HTTPException: http_error},
     )
 
 
-def serve(archives: Mapping[str, Archive], bound: socket.socket) -> None:
-    """Serve archives on a listening socket of the loopback interface until Ctrl-C."""
-    config = uvicorn.Config(history_app(archives), log_config=None, access_log=False, lifespan="off", server_header=False)
+def serve(archives: Mapping[str, Archive], token: str, bound: socket.socket) -> None:
+    """Serve archives on a listening socket of the loopback interface until Ctrl-C, to requests that show the token."""
+    app = history_app(archives, token)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", ws="none", http=RestProtocol, server_header=False
+    )
     uvicorn.Server(config).run(sockets=[bound])
 
 
@@ -182,7 +188,7 @@ class _Pages:
 
     async def view(self, request: Request) -> Response:
         view = self._archive(request).pages["view"]
-        since = int(request.query_params.get("since", "0"))
+        since = epoch_number(request)
         return Json(view | {"epochs": [epoch for epoch in view["epochs"] if epoch["sequence"] > since]})
 
     async def metrics(self, request: Request) -> Response:

@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 import uvicorn
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from holdfast.errors import ConfigurationError
 from holdfast.rest.app import JobView, Shown, create_app
+from holdfast.rest.connections import OncePerMinute, RestProtocol
+from holdfast.rest.hosts import ALLOWED_HOSTS, CheckedHosts, names_of_this_host
 from holdfast.rest.tls import Tls
 
 __all__ = ["JobView", "RestServer", "bind"]
@@ -30,8 +31,6 @@ _log = logging.getLogger(__name__)
 _DEFAULT_PORT = 8081
 _DEFAULT_ADDRESS = "127.0.0.1"
 _PORTS_TRIED = 100
-_CONNECTIONS = 64
-"""Requests beyond this number at a time get status 503."""
 
 
 @dataclass
@@ -45,10 +44,12 @@ class RestServer:
     """Serves Flink's REST API for the jobs added to it. The first job starts it, the last one stops it.
 
     Configuration keys: ``rest.port`` (8081; the next free port is taken if it is busy; 0 takes any) and
-    ``rest.bind-address`` (127.0.0.1: this machine only. Reading needs no login: bind it to another address only where
-    everyone who can reach that address may see the jobs and their settings); ``security.ssl.rest.*`` for TLS.
+    ``rest.bind-address`` (127.0.0.1: this machine only. Figures and settings need no login: bind it to another address only
+    where everyone who can reach that address may see them); ``rest.allowed-hosts``: the names under which requests reach it
+    beside those of this host, separated by commas; ``security.ssl.rest.*`` for TLS.
 
-    A request that changes a job must show the server's token, which is made at its start.
+    A request that changes a job must show the server's token, which is made at its start; one that shows data of records
+    must show it, too, or the token that only reads.
 
     Args:
         config: The job's configuration.
@@ -63,6 +64,7 @@ class RestServer:
     def __init__(self, config: Mapping[str, str]) -> None:
         self._address = config.get("rest.bind-address", _DEFAULT_ADDRESS).strip()
         self._wanted_port = _port(config.get("rest.port", str(_DEFAULT_PORT)))
+        self._hosts = [*names_of_this_host(), *config.get(ALLOWED_HOSTS, "").split(",")]
         self._tls = Tls.of(config)
         self._token = secrets.token_urlsafe(32)
         self._lock = threading.Lock()
@@ -137,9 +139,12 @@ class RestServer:
             _log.warning("port %d of %s is busy; the REST API is on %s", self._wanted_port, self._address, self.url)
         else:
             _log.info("the REST API is on %s", self.url)
-        middleware = []
-        if _is_loopback(self._address):  # or a web page could reach the API through a DNS name that points to this machine
-            middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"]))
+        for name in ("holdfast.rest.app", "uvicorn.error"):
+            logger = logging.getLogger(name)
+            if not any(isinstance(each, OncePerMinute) for each in logger.filters):
+                logger.addFilter(OncePerMinute())
+        hosts = ["localhost"] if _is_loopback(self._address) else self._hosts
+        middleware = [Middleware(CheckedHosts, hosts)]
         config = uvicorn.Config(
             create_app(lambda: self._jobs, self._token, middleware, lambda: self.elsewhere()),
             log_config=None,
@@ -147,7 +152,7 @@ class RestServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            limit_concurrency=_CONNECTIONS,
+            http=RestProtocol,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=1,
             server_header=False,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.checkpoint.paths import safe_name
 from holdfast.errors import ConfigurationError
 
-__all__ = ["LocalDirectory", "host_name", "slot_directory", "state_directory", "temporary_directory"]
+__all__ = ["LocalDirectory", "host_name", "slot_directory", "spark_directory", "state_directory", "temporary_directory"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,15 @@ def slot_directory(configured: str, job_id: str) -> LocalDirectory:
 def state_directory(configured: str, job_name: str) -> LocalDirectory:
     """The directory of a job's local stores on this host; a later start of the job finds them again."""
     return _below(configured, "state", safe_name(job_name), host_name())
+
+
+def spark_directory(configured: str) -> LocalDirectory:
+    """The directory of the shuffle files and broadcasts of a local Spark.
+
+    Args:
+        configured: The setting ``io.tmp.dirs``.
+    """
+    return _below(configured, "spark")
 
 
 def _below(configured: str, *names: str) -> LocalDirectory:

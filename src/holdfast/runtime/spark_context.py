@@ -20,13 +20,14 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
 from holdfast.runtime.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm, workers_find
+from holdfast.runtime.local_directory import spark_directory
 from holdfast.runtime.numpy_arguments import convert_only_if_numpy_is_loaded
 from holdfast.runtime.shipping import is_local, portable
 
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["advise", "begin_spark", "jvm_process", "local_settings", "spark_context"]
+__all__ = ["advise", "begin_spark", "jvm_process", "left_open", "local_settings", "spark_context"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ _COLLECTOR = "-XX:+UseParallelGC"
 """The garbage collector: Java's own choice, G1, takes a third more processor time for passing frames on."""
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 PYTHON_DAEMON = "holdfast.runtime.pyspark_daemon"
+TEMPORARY_DIRECTORIES = "io.tmp.dirs"
+_AUTHENTICATE, _SECRET, _SECRET_FILE = "spark.authenticate", "spark.authenticate.secret", "spark.authenticate.secret.file"
 _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
     "spark.ui.enabled": ("false", (4, 0)),
     "spark.broadcast.compress": ("false", (4, 0)),
@@ -50,7 +53,9 @@ _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
 _FIRST_WORKERS = 2
 """Workers to start early: each takes a core that the start needs, too."""
 _known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
-"""Contexts that were started here or whose settings have been logged."""
+"""Contexts that were started here."""
+_advised: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+"""Contexts whose settings have been logged."""
 
 
 @dataclass
@@ -76,9 +81,9 @@ def begin_spark(name: str, config: Mapping[str, str]) -> None:
     """
     if _submitted_program() or _begun is not None or _has_jvm():
         return
-    settings = _settings(name, config)
-    if not must_use_scripts(settings, os.environ):
-        with contextlib.suppress(ConfigurationError), _interrupts_later():
+    with contextlib.suppress(ConfigurationError), _interrupts_later():
+        settings = _settings(name, config)
+        if not must_use_scripts(settings, os.environ):
             _begin(settings)
 
 
@@ -140,7 +145,7 @@ def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if workers_find(str(Path(__file__).parents[2])):
             given = {"spark.python.daemon.module": PYTHON_DAEMON, **given}
-    settings = local_settings() if is_local(master) else _common_settings()
+    settings = local_settings(config.get(TEMPORARY_DIRECTORIES, "")) if is_local(master) else _common_settings()
     if is_local(master) and _chooses_collector(given):
         settings[_OPTIONS] = settings[_OPTIONS].removeprefix(_COLLECTOR)  # a JVM refuses two
     return {**settings, **given, "spark.app.name": name, "spark.master": master}
@@ -152,12 +157,29 @@ def _chooses_collector(given: Mapping[str, str]) -> bool:
     return any(_ANY_COLLECTOR.search(each) for each in options if each)
 
 
+def left_open(settings: Mapping[str, str]) -> str:
+    """What a Spark with these settings leaves open to whoever reaches its ports, and the remedy; empty: nothing."""
+    if settings.get(_AUTHENTICATE, "").lower() != "true":
+        return (
+            "its ports answer whoever reaches them: the job's plan with its secrets, and shuffle files, can be read, and "
+            f"code can be put in their place. Set {_AUTHENTICATE}=true where Spark is started (docs/security.md)"
+        )
+    encrypted = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    if is_local(settings.get("spark.master", "")) or any(settings.get(key, "").lower() == "true" for key in encrypted):
+        return ""
+    return f"its traffic can be read in the network. Set {encrypted[0]}=true where Spark is started (docs/security.md)"
+
+
 def advise(context: SparkContext) -> None:
-    """Log once which settings would speed up short epochs on a Spark that Holdfast has not started."""
+    """Log once what a Spark leaves open, and what would speed up short epochs on one that Holdfast has not started."""
+    if context in _advised:
+        return
+    _advised.add(context)
+    settings = dict(context.getConf().getAll())
+    if opening := left_open(settings):
+        log.warning("This Spark is open: %s", opening)
     if context in _known:
         return
-    _known.add(context)
-    settings = dict(context.getConf().getAll())
     missing = [
         f"{key}={value}"
         for key, (value, since) in _QUICK.items()
@@ -193,10 +215,21 @@ def _common_settings() -> dict[str, str]:
     }
 
 
-def local_settings() -> dict[str, str]:
-    """The settings of a local Spark."""
+def local_settings(temporary_directories: str = "") -> dict[str, str]:
+    """The settings of a local Spark, which serves no other user of the machine.
+
+    Args:
+        temporary_directories: The setting ``io.tmp.dirs``.
+
+    Raises:
+        ConfigurationError: another user could read or change the directory of Spark's files.
+    """
     return {
         **_common_settings(),
+        # Its ports on the loopback interface are open to every user: the plan, broadcasts and shuffle files are behind them.
+        # Spark makes the secret itself at each start; nobody else learns it.
+        _AUTHENTICATE: "true",
+        "spark.local.dir": spark_directory(temporary_directories).make(),
         "spark.locality.wait": "0s",
         # The job has its REST API; Spark's UI would cost time at the start and in every epoch.
         "spark.ui.enabled": "false",
@@ -228,7 +261,23 @@ def _submitted() -> dict[str, str]:
 def _conf(settings: Mapping[str, str]) -> SparkConf:
     from pyspark import SparkConf
 
-    return SparkConf().setAll(list(settings.items()))
+    return SparkConf().setAll(list(_with_secret(settings).items()))
+
+
+def _with_secret(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with the secret of a standalone cluster, which Spark itself reads from a file on Kubernetes only.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    path = settings.get(_SECRET_FILE)
+    if path is None or not settings["spark.master"].startswith("spark://"):
+        return dict(settings)
+    try:
+        secret = Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(f"{_SECRET_FILE}: {path} cannot be read: {error.strerror}") from error
+    return {key: value for key, value in settings.items() if key != _SECRET_FILE} | {_SECRET: secret}
 
 
 def _gateway(settings: dict[str, str]) -> Any:

@@ -54,21 +54,20 @@ def verify(snapshot: Snapshot, verified: Callable[[int], None] = lambda size: No
     return [why_missing(error, snapshot.path, snapshot.storage) for error in damaged]
 
 
-def sign(directory: str, options: Mapping[str, str]) -> int:
-    """Sign the files of a stopped job or a savepoint with the first key.
-
-    The content of unsigned files is trusted as it is. Files that are signed with another one of the keys are verified.
+def sign(directory: str, options: Mapping[str, str], *, adopt_unsigned: bool = False) -> int:
+    """Sign the files of a stopped job or a savepoint with the first key, after verifying them with the key that signed them.
 
     Args:
         directory: The job's directory in its checkpoint directory, or the savepoint's.
         options: The ``s3.*`` settings, and ``security.checkpoints.key-file``.
+        adopt_unsigned: Sign unsigned files, too. Their content, which may be pickles, is trusted as it is.
 
     Returns:
         The number of files that were signed.
 
     Raises:
         ConfigurationError: there are no keys.
-        CorruptFile: a file is signed with none of the keys, or was altered since.
+        CorruptFile: a file is signed with none of the keys, or was altered since, or is unsigned and not adopted.
         StorageError: the storage does not answer.
     """
     key_file = options.get(KEY_FILE)
@@ -82,7 +81,8 @@ def sign(directory: str, options: Mapping[str, str]) -> int:
         uri, paths = split_job(directory)
         prefix = f"{paths.directory}/"
     store = open_store(uri, own)
-    return sign_again(store, read_keys(key_file), [path for path in store.list(prefix) if not JobPaths.is_part(path)])
+    found = [path for path in store.list(prefix) if not JobPaths.is_part(path)]
+    return sign_again(store, read_keys(key_file), found, adopt_unsigned=adopt_unsigned)
 
 
 def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> list[Orphan]:

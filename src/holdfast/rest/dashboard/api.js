@@ -1,4 +1,5 @@
-// Requests to the driver. Those that change a job show the token, which `holdfast dashboard` passes in the address.
+// Requests to the driver. They show the token, which `holdfast dashboard` passes in the address: without it nothing can be
+// changed, and data of records is not shown.
 
 const KEY = "holdfast-token";
 
@@ -24,8 +25,8 @@ export const setToken = (token) => sessionStorage.setItem(KEY, token.trim());
 
 export async function ask(path, method = "GET", body) {
   const request = { method, headers: {}, cache: "no-store" };
+  if (hasToken()) request.headers.authorization = "Bearer " + sessionStorage.getItem(KEY);
   if (method !== "GET") {
-    request.headers.authorization = "Bearer " + (sessionStorage.getItem(KEY) || "");
     request.body = JSON.stringify(body || {});
   }
   const answer = await fetch(path, request);
