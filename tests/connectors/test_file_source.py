@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,11 +14,14 @@ from connector_harness import SourceRun, flat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.common import WatermarkStrategy
 from holdfast.common.time import Duration
 from holdfast.connectors.base import ReaderContext
 from holdfast.connectors.file.source import FileEnumerator
 from holdfast.connectors.file_system import FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+from holdfast.runtime.split_merge import SplitMerge
+from holdfast.testing import InProcessEnvironment
 
 
 def text_source(*paths: object) -> FileSource:
@@ -79,6 +83,52 @@ def test_hidden_files_are_left_out_and_directories_read_recursively(tmp_path: Pa
         (tmp_path / name).write_text(name + "\n")
     run = SourceRun(text_source(tmp_path.as_uri())).start()
     assert sorted(flat(run.run())) == ["6", "a/1", "a/b/2"]
+
+
+def a_file_that_is_replaced_before_its_turn_is_read_as_it_is_then(tmp_path: Path) -> None:
+    for number in range(17):
+        (tmp_path / f"{number:02d}").write_text("".join(f"{number} {line}\n" for line in range(20)))
+    run = SourceRun(text_source(tmp_path)).start()
+    run.epoch(16)
+    replace(tmp_path / "16", "".join(f"new {line}\n" for line in range(30)))
+    assert flat(run.run())[-30:] == [f"new {line}" for line in range(30)]
+
+
+def test_of_sparks_output_only_files_in_its_log_are_read(tmp_path: Path) -> None:
+    log, part = tmp_path / "out" / "_spark_metadata", tmp_path / "out" / "day=1"
+    log.mkdir(parents=True)
+    part.mkdir()
+
+    def write(name: str, *lines: object) -> None:
+        (tmp_path / "out" / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def entry(path: str, action: str = "add") -> str:
+        return json.dumps({"path": f"hdfs://elsewhere/out/{path}", "size": 1, "isDir": False, "action": action})
+
+    for number in range(1, 8):
+        write(f"day=1/part-{number}", f"record {number}")
+    write("_spark_metadata/0", "v1", entry("day=1/part-7"))
+    write("_spark_metadata/1.compact", "v1", *(entry(f"day=1/part-{n}") for n in (1, 2)))
+    write("_spark_metadata/2", "v1", entry("day=1/part-3"), entry("day=1/part-2", "delete"))
+    write("_spark_metadata/10", "v1", entry("day=1/part-5"), "")
+    write("_spark_metadata/.11.tmp", "v")
+    for path in (tmp_path, tmp_path / "out"):
+        assert sorted(flat(SourceRun(text_source(path)).start().run())) == ["record 1", "record 3", "record 5"]
+    write("_spark_metadata/11", "v2")
+    with pytest.raises(ConfigurationError, match=r"_spark_metadata/11: is no log of Spark's output"):
+        SourceRun(text_source(tmp_path)).start()
+
+
+def the_cost_of_many_small_files_grows_with_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    look = SplitMerge._event_time
+    monkeypatch.setattr(SplitMerge, "_event_time", lambda self, name: looks.append(name) or look(self, name))
+    for number in range(200):
+        (tmp_path / str(number)).write_text(f"{number}\n")
+    lines = InProcessEnvironment().from_source(text_source(tmp_path), WatermarkStrategy.no_watermarks(), "files")
+    with lines.execute_and_collect() as results:
+        assert sorted(map(int, results)) == list(range(200))
+    assert 200 <= len(looks) <= 2 * 200
 
 
 def a_missing_path_is_refused_at_the_start(tmp_path: Path) -> None:

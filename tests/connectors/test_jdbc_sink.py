@@ -104,6 +104,18 @@ def a_row_that_the_database_refuses_is_named_and_nothing_of_its_batch_is_written
     assert table(path) == []
 
 
+def a_value_that_the_library_refuses_ends_the_job_with_its_row(tmp_path: Path) -> None:
+    database = tmp_path / "numbers.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE numbers (n)")
+    rows = Types.ROW([Types.BIG_INT()])
+    env = InProcessEnvironment()
+    numbers = env.from_collection([Row(1), Row(2**70), Row(3)], rows)
+    numbers.add_sink(JdbcSink.sink("INSERT INTO numbers VALUES (?)", rows, options(f"jdbc:sqlite:{database}"))).uid("sink")
+    with pytest.raises(UserCodeError, match=rf"OverflowError(.|\n)*uid 'sink'(.|\n)*row: \({2**70},\)"):
+        env.execute("numbers")
+
+
 def a_record_that_is_no_row_of_the_type_is_named(path: Path) -> None:
     env = InProcessEnvironment()
     env.from_collection([("a", 1), ("b", "much")]).add_sink(sink(path)).uid("totals")

@@ -104,6 +104,10 @@ class JdbcSink:
         """There is nothing to commit: rows are visible when the epoch ends."""
 
 
+_MISFITS = (TypeError, ValueError, OverflowError)
+"""What libraries raise for a value that the database does not take."""
+
+
 class _JdbcWriter:
     """Writes rows in batches, each in a transaction."""
 
@@ -167,7 +171,7 @@ class _JdbcWriter:
                         f"{str(error).strip()}"
                     ) from error
                 sleep(min(attempt + 1.0, _LONGEST_WAIT))
-            except library.Error as error:
+            except (library.Error, *_MISFITS) as error:
                 self._connection.rollback()
                 raise self._refusal(rows, error) from error
 
@@ -177,7 +181,7 @@ class _JdbcWriter:
         try:
             for row in rows:
                 self._connection.cursor().execute(self._sql, row)
-        except self._database.library.Error as own:
+        except (self._database.library.Error, *_MISFITS) as own:
             error = own
         self._disconnect()
         return UserCodeError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ __all__ = ["SplitMerge"]
 class _OpenRange:
     part: SplitRange
     batches: Iterator[Batch]
+    order: int
+    """The number of this range among those that were opened."""
 
 
 class SplitMerge:
@@ -70,26 +74,28 @@ class SplitMerge:
             self.splits.setdefault(part.split, SplitTime(last_active=self._now))
             waiting.setdefault(part.split, []).append(part)
         clock = time.perf_counter
-        open_ranges: list[_OpenRange] = []
+        opened = itertools.count()
+        # A split's event time changes only when it is read. Of equal ones, the range that was opened first comes first.
+        ranges: list[tuple[tuple[int, int], int, _OpenRange]] = []
         for name in waiting:
-            self._next_range(name, waiting, open_ranges)
-        while open_ranges:
-            current = open_ranges[0]
-            if len(open_ranges) > 1:
-                current = min(open_ranges, key=lambda each: self._event_time(each.part.split))
+            self._next_range(waiting[name], ranges, opened)
+        while ranges:
+            current = ranges[0][2]
+            split = current.part.split
             started = clock()
             batch = next(current.batches, None)
             self.read_seconds += clock() - started
             if batch is None:
-                open_ranges.remove(current)
+                heapq.heappop(ranges)
                 if current.part.last:
-                    self.splits.pop(current.part.split, None)
-                self._next_range(current.part.split, waiting, open_ranges)
+                    self.splits.pop(split, None)
+                self._next_range(waiting[split], ranges, opened)
                 continue
             if not batch.values:
                 continue
             timestamps = self._timestamps(batch)
-            late = self._observe(current.part.split, batch, timestamps)
+            late = self._observe(split, batch, timestamps)
+            heapq.heapreplace(ranges, (self._event_time(split), current.order, current))
             yield batch, timestamps, late, self._advance()
             batch = timestamps = None  # the next batch takes the memory of this one
         if self._generators is not None:
@@ -117,12 +123,12 @@ class SplitMerge:
         watermark = 0 if self._generators is None else self._generators[name].watermark
         return watermark, self.splits[name].max_timestamp
 
-    def _next_range(self, name: str, waiting: dict[str, list[SplitRange]], open_ranges: list[_OpenRange]) -> None:
-        queue = waiting[name]
+    def _next_range(self, queue: list[SplitRange], ranges: list[Any], opened: Iterator[int]) -> None:
         while queue:
             part = queue.pop(0)
             if part.start != part.end:
-                open_ranges.append(_OpenRange(part, self._reader.read(part, self._max_batch)))
+                current = _OpenRange(part, self._reader.read(part, self._max_batch), next(opened))
+                heapq.heappush(ranges, (self._event_time(part.split), current.order, current))
                 return
             if part.last:
                 self.splits.pop(part.split, None)

@@ -13,8 +13,9 @@ from holdfast.common.avro_columns import AvroColumns
 from holdfast.common.columns import Columns
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch
+from holdfast.connectors.file.damage import decoded, decoding
 from holdfast.connectors.file.files import InputFile
-from holdfast.errors import InputLost, UserCodeError
+from holdfast.errors import InputLost
 
 __all__ = ["AvroFormat"]
 
@@ -22,7 +23,7 @@ _SYNC = 16
 """Bytes of the marker that ends the header and each block."""
 _STEP = 64 << 10
 _WRITERS_KNOWN = 16
-_DAMAGED = (ValueError, EOFError, KeyError, IndexError)
+_UNREADABLE = "is not an Avro file that can be read"
 
 
 class AvroFormat:
@@ -72,17 +73,18 @@ class AvroFormat:
                 raise InputLost(f"{file.path}: is shorter than {length} bytes, as the source found it; put it back")
             stream.seek(0)
             for block in self._blocks(stream, file.path, start, end):
-                columns = self._columns(block)
-                values = self._decoded(block, file.path) if columns is None else columns.as_list()
+                place = f"{file.path}, the block at byte {block.offset}"
+                with decoding(place, "a record cannot be decoded", place):
+                    columns = self._columns(block)
+                    values = self._decoded(block) if columns is None else columns.as_list()
                 for i in range(0, len(values), max_batch):
                     locate = functools.partial(_place, file.path, block.offset, i)
                     yield Batch(values[i : i + max_batch], locate=locate)
 
     def _blocks(self, stream: BinaryIO, path: str, start: int, end: int) -> Iterator[Any]:
         """The blocks that start in ``[start, end)``."""
-        reader_schema = None if self._schema is None else self._schema.parsed
-        try:
-            blocks = fastavro().block_reader(stream, reader_schema)
+        with decoding(path, _UNREADABLE):
+            blocks = fastavro().block_reader(stream, None if self._schema is None else self._schema.parsed)
             first = stream.tell()
             if start > first:
                 stream.seek(first - _SYNC)
@@ -90,12 +92,10 @@ class AvroFormat:
                 if at is None:
                     return
                 stream.seek(at)
-            for block in blocks:
-                if block.offset >= end:
-                    return
-                yield block
-        except _DAMAGED as error:
-            raise UserCodeError(f"{path}: is not an Avro file that can be read: {error}", record=path) from error
+        for block in decoded(iter(blocks), path, _UNREADABLE):
+            if block.offset >= end:
+                return
+            yield block
 
     def _columns(self, block: Any) -> Columns | None:
         """The records of a block as columns; None if they must be decoded one by one."""
@@ -109,19 +109,11 @@ class AvroFormat:
         columns = self._by_writer[text]
         return None if columns is None else columns.of_block(block.bytes_.getvalue(), block.num_records)
 
-    def _decoded(self, block: Any, path: str) -> list[Any]:
-        try:
-            writer = AvroSchema.of(block.writer_schema)
-            read = writer.reader_of(None) if self._schema is None else self._schema.reader_of(writer)
-            records = [read(block.bytes_) for _ in range(block.num_records)]
-        except Exception as error:  # fastavro raises whatever it meets
-            place = f"{path}, the block at byte {block.offset}"
-            why = str(error) or type(error).__name__
-            raise UserCodeError(f"{place}: a record cannot be decoded: {why}", record=place) from error
-        if not self._as_rows:
-            return records
-        convert = to_row(self._schema or AvroSchema.of(block.writer_schema))
-        return list(map(convert, records))
+    def _decoded(self, block: Any) -> list[Any]:
+        writer = AvroSchema.of(block.writer_schema)
+        read = writer.reader_of(None) if self._schema is None else self._schema.reader_of(writer)
+        records = [read(block.bytes_) for _ in range(block.num_records)]
+        return list(map(to_row(self._schema or writer), records)) if self._as_rows else records
 
 
 def _after_marker(stream: BinaryIO, marker: bytes, start: int, end: int) -> int | None:

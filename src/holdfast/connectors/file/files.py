@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 from holdfast.checkpoint.object_store import ObjectInfo
 from holdfast.checkpoint.storage import FileStorage, NotFound
 from holdfast.connectors.file.paths import split_uri
+from holdfast.connectors.file.spark_output import LOG, committed_files, is_committed
 from holdfast.errors import InputLost
 
 __all__ = ["FileSystems", "FileVersion", "Files", "Found", "InputFile", "LocalFiles", "OpenFile", "StoreFiles"]
@@ -61,8 +62,11 @@ class Files(Protocol):
     def find(self, path: str) -> Iterator[Found]:
         """The file, or all files under the directory, without names that begin with ``.`` or ``_``.
 
+        Of a directory that Spark's Structured Streaming has written, the files in its log.
+
         Raises:
             FileNotFoundError: there is no such file or directory.
+            ConfigurationError: the log cannot be read.
         """
 
     def open(self, path: str) -> OpenFile:
@@ -112,6 +116,9 @@ class LocalFiles:
         return self._walk(path) if os.path.isdir(path) else iter((self.look_up(path),))
 
     def _walk(self, directory: str) -> Iterator[Found]:
+        log = os.path.join(directory, LOG)
+        # The log first: what it has is there. In it are all files below the directory.
+        logs = [(directory, self._committed(log))] if os.path.isdir(log) else []
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.name.startswith((".", "_")):
@@ -119,11 +126,18 @@ class LocalFiles:
                 try:
                     # Do not follow links to directories: they may form a cycle.
                     if entry.is_dir(follow_symlinks=False):
-                        yield from self._walk(entry.path)
-                    elif entry.is_file():
+                        yield from (each for each in self._walk(entry.path) if is_committed(each.path, logs))
+                    elif entry.is_file() and is_committed(entry.path, logs):
                         yield _found(entry.path, entry.stat())
                 except FileNotFoundError:
                     continue  # removed since the listing
+
+    def _committed(self, log: str) -> frozenset[str]:
+        def read(path: str) -> bytes:
+            with open(path, "rb") as file:
+                return file.read()
+
+        return committed_files({name: os.path.join(log, name) for name in os.listdir(log)}, read)
 
     def open(self, path: str) -> OpenFile:
         """Open a file."""
@@ -193,10 +207,17 @@ class StoreFiles:
         if not infos:
             raise FileNotFoundError(path)
         above = len(directory) + 1 if directory else 0
+        by_directory: dict[str, dict[str, str]] = {}
+        for info in infos:
+            before, found, name = f"/{info.path[above:]}".partition(f"/{LOG}/")
+            if found and "/" not in name:
+                by_directory.setdefault(before, {})[name] = info.path
+        logs = [(before, committed_files(log, self._storage.get)) for before, log in by_directory.items()]
         for info in infos:
             if self.appear_whole and not info.size:
                 continue
-            if not any(name.startswith((".", "_")) for name in info.path[above:].split("/")):
+            below = info.path[above:]
+            if not any(name.startswith((".", "_")) for name in below.split("/")) and is_committed(f"/{below}", logs):
                 yield self._found(info)
 
     def open(self, path: str) -> OpenFile:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from holdfast.common.columns import Columns, as_dicts, columns_available
 from holdfast.common.optional_library import optional_library
 from holdfast.connectors.base import Batch
+from holdfast.connectors.file.damage import decoding
 from holdfast.connectors.file.files import FileVersion, InputFile
 from holdfast.errors import InputLost, UserCodeError
 
@@ -45,7 +46,8 @@ class ParquetFormat:
         """
         opened = self._open(file)
         try:
-            missing = set(self._columns or ()) - set(opened.columns)
+            with decoding(file.path, "its columns cannot be read"):
+                missing = set(self._columns or ()) - set(opened.columns)
             if missing:
                 have, lacks = ", ".join(opened.columns), ", ".join(sorted(missing))
                 raise UserCodeError(f"{file.path}: no column {lacks}; the file has {have}", record=file.path)
@@ -75,7 +77,8 @@ class ParquetFormat:
         if known is None:
             if len(self._group_starts) >= _FILES_KNOWN:
                 self._group_starts.clear()
-            known = self._group_starts[file.path, file.version] = opened.group_starts()
+            with decoding(file.path, "its groups of rows cannot be read"):
+                known = self._group_starts[file.path, file.version] = opened.group_starts()
         return known
 
     def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
@@ -101,22 +104,68 @@ class ParquetFormat:
         if not groups:
             return
         at = starts[groups[0]]
-        try:
-            for rows in opened.batches(groups, self._columns, max_batch):
+        batches = opened.batches(groups, self._columns, max_batch)
+        while True:
+            with decoding(path, f"cannot be decoded after row {at}", f"{path}, row {at + 1}"):
+                rows = next(batches, None)
+                if rows is None:
+                    return
+                rows.validate(full=True)  # a damaged offset would be read somewhere in memory
                 first, stop = max(at, start), min(at + rows.num_rows, end)
-                if first < stop:
-                    values = self._values(rows.slice(first - at, stop - first))
-                    yield Batch(values, locate=functools.partial(_place, path, first + 1))
-                at += rows.num_rows
-        except (OSError, ValueError) as e:
-            raise UserCodeError(f"{e}\n{path}: cannot be decoded after row {at}", record=f"{path}, row {at + 1}") from e
+                values = self._values(rows.slice(first - at, stop - first)) if first < stop else []
+            if values:
+                yield Batch(values, locate=functools.partial(_place, path, first + 1))
+            at += rows.num_rows
 
     def _values(self, rows: Any) -> list[Any]:
         if self._as_batches:
             return [rows]
         if self._as_tuples:
             return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        return Columns(rows, as_dicts).as_list() if columns_available() else as_dicts(rows)
+        # Rows are made of columns later, where no error names the file.
+        return Columns(rows, as_dicts).as_list() if columns_available() and _fits_python(rows) else as_dicts(rows)
+
+
+_FIRST_S, _LAST_S = -62135596800, 253402300799
+"""The first and the last second that Python's times hold, since 1970."""
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _fits_python(rows: Any) -> bool:
+    """Whether all dates and times are known to be within those of Python."""
+    return all(_times_fit(rows.column(at)) for at in _columns_of_times(rows.schema))
+
+
+@functools.lru_cache(maxsize=_FILES_KNOWN)
+def _columns_of_times(schema: Any) -> tuple[int, ...]:
+    return tuple(at for at, field in enumerate(schema) if _has_times(field.type))
+
+
+def _has_times(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_nested(kind):
+        return any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(types.is_temporal(kind))
+
+
+def _times_fit(column: Any) -> bool:
+    import pyarrow
+    from pyarrow import compute, types
+
+    kind = column.type
+    if types.is_date32(kind):
+        least, most = _FIRST_S // 86400, _LAST_S // 86400
+    elif types.is_date64(kind):
+        least, most = _FIRST_S * 1000, _LAST_S * 1000
+    elif types.is_timestamp(kind):
+        least, most = _FIRST_S * _PER_SECOND[kind.unit], (_LAST_S + 1) * _PER_SECOND[kind.unit] - 1
+    elif types.is_time(kind):
+        least, most = 0, 86400 * _PER_SECOND[kind.unit] - 1
+    else:
+        return False
+    found = compute.min_max(column.view(pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64())).as_py()
+    return found["min"] is None or (found["min"] >= least and found["max"] <= most)
 
 
 def _place(path: str, first: int, i: int) -> str:
@@ -157,11 +206,12 @@ class _OpenArrow:
         self._open = pyarrow.ipc.open_file
         self._options = pyarrow.ipc.IpcReadOptions
         try:
-            self._reader = self._open(self._file)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
+            with decoding(file.path, "is not an Arrow file that can be read"):
+                self._reader = self._open(self._file)
+                self.columns: list[str] = list(self._reader.schema.names)
+        except BaseException:
             self._file.close()
-            raise UserCodeError(f"{file.path}: is not an Arrow file that can be read: {e}", record=file.path) from e
-        self.columns: list[str] = list(self._reader.schema.names)
+            raise
 
     def group_starts(self) -> list[int]:
         # Reads one column, a narrow one, because no function of the library reads the numbers of rows alone.
@@ -199,11 +249,12 @@ class _OpenParquet:
 
         self._stream = None if file.local_path else file.stream()
         try:
-            self._reader = pyarrow.parquet.ParquetFile(file.local_path or self._stream)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
+            with decoding(file.path, "is not a Parquet file that can be read"):
+                self._reader = pyarrow.parquet.ParquetFile(file.local_path or self._stream)
+        except BaseException:
             if self._stream is not None:
                 self._stream.close()
-            raise UserCodeError(f"{file.path}: is not a Parquet file that can be read: {e}", record=file.path) from e
+            raise
 
     @cached_property
     def columns(self) -> list[str]:

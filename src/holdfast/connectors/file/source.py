@@ -1,12 +1,11 @@
 """The file source: a fixed set of files, or directories watched for new files.
 
-Files are on the local file system, in object stores or in HDFS. Every file is a split, read from its start to the size at
-its discovery; an epoch reads a range of it. Up to 16 files are read in parallel and advance in proportion to the rest of
-each, so that files covering the same time stay aligned. The watermark waits for files in progress, but not for files that
-have not begun.
+Files are on the local file system, in object stores or in HDFS. Every file is a split, read from its start to the size that
+it has when its turn comes; an epoch reads a range of it. Up to 16 files are read in parallel and advance in proportion to
+the rest of each, so that files covering the same time stay aligned. The watermark waits for files in progress, but not for
+files that have not begun.
 
-A file that is replaced or changed while it is read stops the job with a message. Data appended after the discovered size
-is ignored.
+A file that is replaced or changed while it is read stops the job with a message. Data appended meanwhile is ignored.
 
 In a watched directory, a file is read once its size is unchanged for a discovery interval; in an object store, where files
 appear complete, at once. It must not change after that,
@@ -186,7 +185,7 @@ class FileEnumerator:
         while True:
             while self._waiting and len(self._active) < _SIDE_BY_SIDE:
                 path = next(iter(self._waiting))
-                self._begin(self._systems.file(path, self._waiting.pop(path)))
+                self._begin(self._now(self._systems.file(path, self._waiting.pop(path))))
             left = sum(file.records_left for file in self._active.values())
             share = min(1.0, budget / left) if left else 1.0
             for path, file in list(self._active.items()):
@@ -222,8 +221,14 @@ class FileEnumerator:
         """End a wait."""
         self._closed.set()
 
+    def _now(self, file: InputFile) -> InputFile:
+        """The version that a file has when its turn comes."""
+        version = version_of(file)
+        if self._interval is not None and version != file.version:
+            raise InputLost(_changed(file.path, file.version, version))
+        return InputFile(file.path, file.files, version)
+
     def _begin(self, file: InputFile) -> _InProgress:
-        version_of(file)  # the file is there
         length, per_record = self._format.measure(file)
         begun = self._active[file.path] = _InProgress(file, 0, length, per_record, end_of(file))
         return begun
