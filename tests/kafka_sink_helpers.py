@@ -18,12 +18,21 @@ from holdfast.connectors.kafka.writer import TransactionalWriter
 class Driver:
     """One generation of the job."""
 
-    def __init__(self, servers: str, topic: str, storage: Path, generation: int = 1, **properties: Any) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        storage: Path,
+        generation: int = 1,
+        identity: str = "",
+        name: str = "",
+        **properties: Any,
+    ) -> None:
         self.servers, self.topic = servers, topic
         self.sink = KafkaSink(
             {"bootstrap.servers": servers, **properties}, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, topic
         )
-        self.job = JobInfo("job", "job", generation, str(storage))
+        self.job = JobInfo("job", name or f"job{identity}", generation, str(storage), identity=identity)
         self.committer = KafkaCommitter(self.sink, self.job, "sink")
         self.others: list[TransactionalWriter] = []
         self.writers = [self.new_writer(s) for s in range(2)]

@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
+from holdfast.checkpoint.entries import FORMAT_VERSION, Takeover, encode_entry
 from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
@@ -272,6 +274,27 @@ def test_a_damaged_log_entry_stops_the_job_with_its_name(memory, paths, harm):
         memory.objects[path] = memory.objects[path][:-1] + b"\0"
     with pytest.raises(CorruptFile, match=r"log/00000000000000000003: .*from a backup"):
         CheckpointLog(storage, paths).take_over()
+
+
+def test_the_identity_of_a_job_is_the_same_for_all_its_drivers_and_that_of_no_other_job(storage, paths):
+    first, taken = new_driver(storage, paths)
+    complete(first)
+    complete(first)
+    later = [
+        CheckpointLog(storage, paths).take_over(damaged(3)),
+        CheckpointLog(storage, paths).take_over(),
+        CheckpointLog(storage, paths).take_over(restore_from=2),
+    ]
+    assert {each.job for each in later} == {taken.job}
+    assert taken.job == first.driver
+    assert new_driver(storage, JobPaths.of("another"))[1].job != taken.job
+
+
+def test_a_log_of_a_release_without_identities_gets_one(storage, paths):
+    storage.put_new(paths.log_entry(1), encode_entry(Takeover(format_version=FORMAT_VERSION, generation=1, driver="old")))
+    second, taken = new_driver(storage, paths)
+    assert taken.job == second.driver
+    assert new_driver(storage, paths)[1].job == taken.job
 
 
 def test_the_user_goes_back_to_a_checkpoint_once(storage, paths):

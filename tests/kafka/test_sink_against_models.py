@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from effort import examples
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka import config
-from holdfast.connectors.kafka.committable import TransactionalId, is_rewriter_id, rewriter_id
+from holdfast.connectors.kafka.changelog import changelog_topic
+from holdfast.connectors.kafka.committable import TransactionalId, rewriter_id, rewriting_job
 from holdfast.connectors.kafka.config import (
     admin_properties,
     consumer_properties,
@@ -24,23 +25,69 @@ from holdfast.connectors.kafka.config import (
 )
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.retention import RetentionCheck
+from holdfast.connectors.kafka.tokens import Token
+from holdfast.table.cluster import _prefix as application_prefix
 
 names = st.lists(
-    st.sampled_from(["a", "-", "0", "g1", "-0-g1-ab-0.0", "rewrite", "-rewrite-0", "%2D", "%"]), min_size=1
+    st.sampled_from(["a", "-", "0", "g1", "-0-g1-ab-0.0", "rewrite", "-rewrite-0", "%2D", "%", "/", "/ab/g1"]), min_size=1
 ).map("".join)
 sinks = st.tuples(names, names)
+jobs = st.sampled_from(["", "0", "ab", "abc"])
 
 
 @settings(deadline=None, max_examples=examples(200))
-@given(sinks, sinks)
-def test_no_sink_takes_an_id_of_another_one_for_its_own(one: tuple[str, str], other: tuple[str, str]) -> None:
+@given(sinks, sinks, jobs)
+def test_no_sink_takes_an_id_of_another_one_for_its_own(one: tuple[str, str], other: tuple[str, str], job: str) -> None:
     for mine, its in ((one, other), (other, one)):
-        written = str(TransactionalId(*mine, 0, 1, "ab", 0, 0))
-        rewritten = rewriter_id(*mine, 0)
+        written = str(TransactionalId(*mine, 0, 1, "ab", 0, 0, job))
+        rewritten = rewriter_id(*mine, 0, job)
         assert (TransactionalId.parse(written, *its) is not None) == (mine == its)
-        assert is_rewriter_id(rewritten, *its) == (mine == its)
+        assert (rewriting_job(rewritten, *its) is not None) == (mine == its)
         assert TransactionalId.parse(rewritten, *its) is None
-        assert not is_rewriter_id(written, *its)
+        assert rewriting_job(written, *its) is None
+
+
+@settings(deadline=None, max_examples=examples(200))
+@given(sinks, st.integers(0, 30), jobs, st.integers(1, 30))
+def test_a_transactional_id_tells_all_its_parts(sink: tuple[str, str], subtask: int, job: str, generation: int) -> None:
+    one = TransactionalId(*sink, subtask, generation, "ab", 3, 4, job)
+    assert TransactionalId.of_sink(str(one), sink[1]) == one
+    assert rewriting_job(rewriter_id(*sink, subtask, job), *sink) == job
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(*[st.tuples(names, st.integers(0, 11), jobs, st.integers(0, 11))] * 2)
+def test_no_two_writers_share_a_token(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    writers = [(uid, subtask, job, generation if job else 0) for uid, subtask, job, generation in (one, other)]
+    assert (len({Token.key(*writer) for writer in writers}) == 1) == (writers[0] == writers[1])
+
+
+words = st.lists(st.sampled_from(["a", "b", "-", ".", "_", "1", "8", "-1", " ", "ü", "changelog"]), min_size=1, max_size=6)
+texts = words.map("".join)
+
+
+@settings(deadline=None, max_examples=examples(500))
+@given(st.tuples(texts, texts), st.tuples(texts, texts))
+def test_no_two_operators_share_a_changelog_topic(one: tuple[str, str], other: tuple[str, str]) -> None:
+    topics = {changelog_topic(*each) for each in (one, other)}
+    assert (len(topics) == 1) == (one == other)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic) for topic in topics)
+
+
+def test_no_two_splits_of_one_text_share_a_changelog_topic_or_a_transactional_id_prefix() -> None:
+    text = "payments-eu-counts-8-11"
+    splits = [(text[:i], text[i + 1 :]) for i in range(1, len(text) - 1) if text[i] == "-"]
+    assert len({changelog_topic(*split) for split in splits}) == len(splits)
+    assert len({application_prefix(*split) for split in splits}) == len(splits)
+
+
+topic_names = st.lists(st.sampled_from(["a", "-", ".", "1", "7"]), min_size=1, max_size=6).map("".join)
+
+
+@settings(deadline=None, max_examples=examples(500))
+@given(st.tuples(texts | names, topic_names), st.tuples(texts | names, topic_names))
+def test_no_two_applications_share_a_transactional_id_prefix(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert (application_prefix(*one) == application_prefix(*other)) == (one == other)
 
 
 @pytest.mark.kafka

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.connectors.base import Committable
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka import committer
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
+from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import read_tokens, token_topic
@@ -34,8 +36,9 @@ def start(kafka: Any, new_topic: Any, tmp_path: Path) -> Iterator[Start]:
     topic = new_topic(partitions=2)
     drivers = []
 
-    def begin(generation: int = 1, **properties: Any) -> Driver:
-        driver = Driver(kafka.bootstrap_servers, topic, tmp_path, generation, **properties)
+    def begin(generation: int = 1, identity: str = "0a", storage: Path | None = None, **properties: Any) -> Driver:
+        where = storage or tmp_path / f"of-{identity}"
+        driver = Driver(kafka.bootstrap_servers, topic, where, generation, identity, **properties)
         if not drivers:
             driver.sink.validate()
         drivers.append(driver)
@@ -361,6 +364,104 @@ def test_an_overtaken_recovery_rewrites_nothing_even_if_the_copies_still_exist(s
     overtaken = start(2)
     overtaken.committer.recover(prepared)
     assert visible(new) == both("a", "b")
+
+
+def lose(driver: Driver, prepared: list[Committable]) -> None:
+    """End prepared transactions as their timeout does."""
+    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared], 30_000)
+
+
+def test_the_tokens_of_another_job_do_not_show_that_lost_output_was_committed(start: Start) -> None:
+    one = start()
+    one.committer.recover([])
+    one.commit(1, one.prepare(1, ["one"]))
+    lost = one.prepare(2, ["lost"])
+    lose(one, lost)
+    other = start(5, identity="0b")
+    other.committer.recover([])
+    for epoch in range(3, 6):
+        other.commit(epoch, other.prepare(epoch, [f"other {epoch}"]))
+    start(2).committer.recover(lost)
+    assert visible(one) == both("one", "lost", "other 3", "other 4", "other 5")
+
+
+def test_a_job_is_refused_a_prefix_with_which_another_job_has_an_open_transaction(start: Start) -> None:
+    one = start()
+    one.committer.recover([])
+    one.commit(1, one.prepare(1, ["one"]))
+    prepared = one.prepare(2, ["two"])
+    newcomer = start(identity="0b")
+    with pytest.raises(ConfigurationError, match=r"job 'job0a' \(identity 0a; this one is job 'job0b', identity 0b\)"):
+        newcomer.committer.recover([])
+    one.commit(2, prepared)
+    newcomer.committer.recover([])
+    newcomer.commit(1, newcomer.prepare(1, ["new"]))
+    open_ = newcomer.prepare(2, ["newer"])
+    again = start(2)
+    again.committer.recover(prepared)  # one that has had the prefix goes on beside the other
+    again.commit(3, again.prepare(3, ["three"]))
+    newcomer.commit(2, open_)
+    assert visible(one) == both("one", "two", "three", "new", "newer")
+
+
+def test_a_job_that_starts_from_the_checkpoint_of_another_one_commits_its_output_and_ends_its_transactions(
+    start: Start,
+) -> None:
+    one = start()
+    one.committer.recover([])
+    prepared = one.prepare(1, ["one"])
+    for writer in one.writers:
+        writer.begin_epoch(2, "a", 1)
+        writer.write(["zombie"], None)
+        writer._open.flush()  # type: ignore[union-attr]
+    copy = start(2, identity="0b")
+    copy.committer.recover(prepared)
+    copy.commit(3, copy.prepare(3, ["copy"]))
+    assert visible(one) == both("one", "copy")
+    one.writers[0]._open = one.writers[1]._open = None
+
+
+def test_output_prepared_with_another_prefix_is_committed_once(start: Start, new_topic: Any) -> None:
+    one = start()
+    committed, lost = one.prepare(1, ["one"])[:1], one.prepare(2, ["two"])
+    one.committer.commit(committed)
+    lose(one, committed)
+    lose(one, lost)
+    renamed = start(2)
+    renamed.sink = replace(renamed.sink, transactional_id_prefix=new_topic())
+    renamed.committer.close()
+    renamed.committer = KafkaCommitter(renamed.sink, renamed.job, "sink")
+    renamed.committer.recover([*committed, *lost])
+    assert visible(one) == sorted(["one/0", "two/0", "two/1"])
+
+
+def test_output_prepared_before_a_return_to_an_older_checkpoint_is_committed_after_going_forward_again(start: Start) -> None:
+    one = start()
+    one.committer.recover([])
+    one.commit(1, one.prepare(1, ["one"]))
+    prepared = one.prepare(2, ["two"])  # the driver dies before the commit
+    back = start(2)
+    back.committer.recover([])  # checkpoint 1 had its output committed
+    back.commit(4, back.prepare(4, ["other"]))
+    start(3).committer.recover(prepared)
+    assert visible(one) == both("one", "two", "other")
+    start(4).committer.recover(prepared)
+    assert visible(one) == both("one", "two", "other")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_output_and_tokens_of_a_release_without_identities_are_recognised(start: Start, committed: bool) -> None:
+    old = start(identity="")
+    old.committer.recover([])
+    old.commit(1, old.prepare(1, ["one"]))
+    prepared = old.prepare(2, ["two"])
+    if committed:
+        old.committer._client.end([KafkaCommittable.decode(c).transaction for c in prepared], commit=True)
+    lose(old, prepared)
+    new = start(2, storage=Path(old.job.storage_uri or ""), name=old.job.job_name)
+    new.committer.recover(prepared)
+    new.commit(3, new.prepare(3, ["three"]))
+    assert visible(old) == both("one", "two", "three")
 
 
 def test_invalid_sinks_are_refused_before_the_start(kafka: Any, new_topic: Any) -> None:

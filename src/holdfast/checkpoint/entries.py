@@ -67,6 +67,8 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     """In ms since 1970."""
     savepoint: str = ""
     """The savepoint from which the job last started; empty: none."""
+    job: str = ""
+    """The identity of the job, the same in all take-overs of a log; empty: written by a release that had none."""
 
 
 class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"):

@@ -81,6 +81,8 @@ class TakenOver:
     """The id of the first checkpoint to complete."""
     begins_from_savepoint: bool
     """Whether the requested savepoint comes next: its copy is the first checkpoint to complete."""
+    job: str
+    """The identity of the job: that of its log, the same for all its drivers."""
 
 
 class CheckpointLog(LogReader):
@@ -189,10 +191,10 @@ class CheckpointLog(LogReader):
                     # The file is not damaged: another driver has taken over and cleaned it up.
                     raise self._fenced("another driver took over") from None
                 if index > 0:
-                    self._fall_back(facts.completed[index:], loaded)
+                    self._fall_back(facts.completed[index:], facts.job, loaded)
             owned = self.owned
             restored = owned.retained[0] if owned.retained else None
-            return TakenOver(owned.generation, restored, owned.next_id, begins)
+            return TakenOver(owned.generation, restored, owned.next_id, begins, facts.job)
 
     def claim(self, seen: LogEnd) -> bool:
         """Take over from an owner that seems to be dead, unless the log has grown since its end was read.
@@ -375,7 +377,7 @@ class CheckpointLog(LogReader):
             retained = {checkpoint.checkpoint_id for checkpoint in owned.retained}
             self._displaced.extend(c for c in before.retained if c.checkpoint_id not in retained)
 
-    def _fall_back(self, intact: tuple[CheckpointRecord, ...], loaded: _Loaded) -> None:
+    def _fall_back(self, intact: tuple[CheckpointRecord, ...], job: str, loaded: _Loaded) -> None:
         """Record that an older checkpoint than the newest is used, for all later drivers."""
         owned = self.owned
         facts = LogFacts(
@@ -386,6 +388,7 @@ class CheckpointLog(LogReader):
             owned.takeovers,
             owned.requested,
             owned.savepoint,
+            job,
         )
         record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)

@@ -123,7 +123,9 @@ class LogReader:
         else:
             completed = self._walk(last, tail)
         takeovers = (*takeover.takeovers, since)
-        return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested, last.savepoint)
+        return LogFacts(
+            tail, last.generation, takeover.driver, tuple(completed), takeovers, requested, last.savepoint, takeover.job
+        )
 
     def _walk(self, entry: LogEntry, position: LogPosition) -> list[CheckpointRecord]:
         """The retained checkpoints before and at an entry, newest first."""

@@ -34,6 +34,8 @@ class LogFacts:
     """The checkpoint of the user's last request to go back; 0: never requested."""
     savepoint: str = ""
     """The savepoint from which the job last started; empty: none."""
+    job: str = ""
+    """The identity of the job (`Takeover.job`); empty: no take-over has it yet."""
 
 
 def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
@@ -49,6 +51,7 @@ def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
         requested=facts.requested,
         created_at=now_ms,
         savepoint=facts.savepoint,
+        job=facts.job or driver,
     )
 
 
@@ -56,7 +59,12 @@ def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
     """The log's state after the record was put at its end."""
     position = LogPosition(facts.tail + 1)
     return replace(
-        facts, tail=position, generation=record.generation, owner=record.driver, takeovers=(*record.takeovers, position)
+        facts,
+        tail=position,
+        generation=record.generation,
+        owner=record.driver,
+        takeovers=(*record.takeovers, position),
+        job=record.job,
     )
 
 

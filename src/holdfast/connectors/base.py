@@ -55,6 +55,9 @@ class JobInfo:
     """The location of the job's checkpoints; None when checkpointing is off (no state outlives the driver)."""
     storage_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The settings for opening the storage (``s3.*``), including secrets."""
+    identity: str = ""
+    """Tells jobs apart that have one name, in different storages; the same for all drivers of the job. Empty when
+    checkpointing is off."""
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,8 @@ class Coordinator:
             self._restore_from,
             None if savepoint is None else savepoint.request,
         )
-        self._job = self._make_job(taken.generation)
+        job = self._make_job(taken.generation)
+        self._job = job if job.storage_uri is None else replace(job, identity=taken.job)
         if savepoint is None or not taken.begins_from_savepoint:
             return events.TookOver(self._job, taken.restored, taken.next_id)
         self._log.complete(savepoint.copy(taken.next_id, taken.generation), savepoint.source.uri)

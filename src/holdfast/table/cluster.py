@@ -64,9 +64,22 @@ class Cluster:
             .set_properties(self._client)
             .set_record_serializer(PairSerializer(topic, value_serializer, key_serializer))
             .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-            .set_transactional_id_prefix(f"{self._application}-{topic}")
+            .set_transactional_id_prefix(_prefix(self._application, topic))
             .build()
         )
+
+
+def _prefix(application: str, topic: str) -> str:
+    """The transactional id prefix of an application's sink.
+
+    Where a dash in the application's id would let another application have the same prefix, the id's length tells where it
+    ends. No topic's name has a percent sign.
+
+    >>> _prefix("shop", "orders"), _prefix("shop-eu", "orders"), _prefix("shop", "eu-orders")
+    ('shop-orders', 'shop-eu-orders%7', 'shop-eu-orders')
+    """
+    joined = f"{application}-{topic}"
+    return f"{joined}%{len(application)}" if "-" in application or "%" in application else joined
 
 
 _CLUSTERS: weakref.WeakKeyDictionary[StreamExecutionEnvironment, Cluster] = weakref.WeakKeyDictionary()

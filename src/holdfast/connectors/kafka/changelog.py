@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -44,9 +45,25 @@ _TOMBSTONES_MS = 86_400_000
 def changelog_topic(job_name: str, uid: str) -> str:
     """The changelog topic of an operator.
 
+    Where a dash in the job's name or in the uid would let another job have the same topic, the length of the job's name
+    tells where it ends. Names that are no topic's get a hash.
+
     >>> changelog_topic("payments", "counts")
     'payments-counts-changelog'
+    >>> changelog_topic("payments-eu", "counts"), changelog_topic("payments", "eu-counts")
+    ('payments-eu-counts-11-changelog', 'payments-eu-counts-8-changelog')
     """
+    if "-" not in job_name + uid:
+        return _earlier_topic(job_name, uid)
+    name = f"{job_name}-{uid}"
+    safe = _UNSAFE.sub("-", name)[:200]
+    if safe == name:
+        return f"{name}-{len(job_name)}-changelog"
+    return f"{safe}-{xxhash.xxh3_64_hexdigest(f'{len(job_name)}-{name}'.encode())}-changelog"
+
+
+def _earlier_topic(job_name: str, uid: str) -> str:
+    """The topic in earlier releases, which gave one topic to operators of several jobs."""
     name = f"{job_name}-{uid}"
     safe = _UNSAFE.sub("-", name)[:200]
     return f"{safe if safe == name else f'{safe}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}'}-changelog"
@@ -69,6 +86,11 @@ class KafkaChangelog:
         self._uid = uid
         self._prefix = f"{job_name}-changelog"
         self.topic = changelog_topic(job_name, uid)
+        self._earlier_topic = _earlier_topic(job_name, uid)
+
+    @property
+    def _view(self) -> ClusterView:
+        return ClusterView(self._properties, read_committed=True)
 
     @property
     def where(self) -> str:
@@ -92,7 +114,7 @@ class KafkaChangelog:
             BrokerUnavailable: the brokers do not answer.
             ConfigurationError: it has another number of partitions, or is not compacted, or the brokers refuse to tell.
         """
-        view = ClusterView(self._properties, read_committed=True)
+        view = self._view
         found = view.topics([self.topic])[self.topic]
         if found is None:
             return False
@@ -125,6 +147,14 @@ class KafkaChangelog:
                 f"({self._partitions} partitions, cleanup.policy=compact), or allow its creation"
             ) from error
         _logger.info("created the changelog topic %s with %d partitions", self.topic, self._partitions)
+        if self._earlier_topic != self.topic and self._view.topics([self._earlier_topic])[self._earlier_topic] is not None:
+            _logger.warning(
+                "%s is new: earlier releases used the topic %s for it, and also for operators of other jobs, whose rows "
+                "could get into its state. The new topic is filled from the checkpoint's files; delete the old one when no "
+                "job of an earlier release uses it",
+                self.where,
+                self._earlier_topic,
+            )
 
     def create_committer(self, job: JobInfo, uid: str) -> ChangelogCommitter:
         """Create the committer of the topic's transactions."""
@@ -133,7 +163,7 @@ class KafkaChangelog:
     def open(self, job: JobInfo, uid: str, subtask: int) -> KafkaChangelogLog:
         """Open the topic in a task."""
         return KafkaChangelogLog(
-            self._output(), self.topic, self._partitions, self._max_parallelism, job.generation, uid, subtask, _TOMBSTONES_MS
+            self._output(), self.topic, self._partitions, self._max_parallelism, job, uid, subtask, _TOMBSTONES_MS
         )
 
     def follow(self) -> KafkaChangelogReader:
@@ -174,7 +204,7 @@ class ChangelogCommitter(KafkaCommitter):
 
 
 def _without_storage(job: JobInfo) -> JobInfo:
-    return JobInfo(job.job_id, job.job_name, job.generation, None)
+    return replace(job, storage_uri=None)
 
 
 def _result(futures: Mapping[Any, Future[Any]]) -> Any:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from holdfast.checkpoint.changelog import Delivered, LogRecord, Marker, MarkerKey, Row
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import new_attempt
-from holdfast.connectors.base import Committable
+from holdfast.connectors.base import Committable, JobInfo
 from holdfast.connectors.kafka.changelog_reader import GROUP, MARKED, MARKER, KafkaChangelogReader
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
@@ -57,7 +57,7 @@ class KafkaChangelogLog:
         topic: The topic.
         partitions: Its number of partitions.
         max_parallelism: The operator's number of key groups.
-        generation: The driver's.
+        job: The job.
         uid: That of the committables.
         subtask: The number of the subtask.
         tombstone_ms: For how long the topic keeps tombstones, in ms.
@@ -69,7 +69,7 @@ class KafkaChangelogLog:
         topic: str,
         partitions: int,
         max_parallelism: int,
-        generation: int,
+        job: JobInfo,
         uid: str,
         subtask: int,
         tombstone_ms: int,
@@ -79,7 +79,7 @@ class KafkaChangelogLog:
         self.partitions = partitions
         self.tombstone_ms = tombstone_ms
         self._max_parallelism = max_parallelism
-        self._generation = generation
+        self._job = job
         self._uid = uid
         self._subtask = subtask
         self._where = f"changelog topic {topic}"
@@ -96,7 +96,14 @@ class KafkaChangelogLog:
     def _make(self, slot: int, lane: int) -> TransactionalProducer:
         output = self._output
         name = TransactionalId(
-            output.transactional_id_prefix, self._uid, self._subtask, self._generation, self._writer, slot, lane
+            output.transactional_id_prefix,
+            self._uid,
+            self._subtask,
+            self._job.generation,
+            self._writer,
+            slot,
+            lane,
+            self._job.identity,
         )
         return _Producer(output, self._where, str(name), self._client, self._topic)
 
@@ -144,7 +151,7 @@ class KafkaChangelogLog:
             return [], Delivered({}, {})
         transaction = self._pool.prepare(self._epoch)
         self._open = None
-        committable = KafkaCommittable(transaction, self._generation, self._epoch, self._subtask, new_attempt(), None)
+        committable = KafkaCommittable(transaction, self._job.generation, self._epoch, self._subtask, new_attempt(), None)
         return [committable.encode()], Delivered(producer.first, producer.end)
 
     # reading

@@ -16,8 +16,8 @@ __all__ = [
     "TransactionalId",
     "check_prepared",
     "id_prefix",
-    "is_rewriter_id",
     "rewriter_id",
+    "rewriting_job",
 ]
 
 _VERSION = 1
@@ -37,14 +37,15 @@ def id_prefix(prefix: str, uid: str) -> str:
     return f"{prefix}-{uid.replace('%', '%25').replace('-', '%2D')}-"
 
 
-def rewriter_id(prefix: str, uid: str, subtask: int) -> str:
+def rewriter_id(prefix: str, uid: str, subtask: int, job: str) -> str:
     """Return the transactional id for rewriting a subtask's lost output in recovery."""
-    return f"{id_prefix(prefix, uid)}rewrite-{subtask}"
+    return f"{id_prefix(prefix, uid)}rewrite-{subtask}{f'-j{job}' if job else ''}"
 
 
-def is_rewriter_id(text: str, prefix: str, uid: str) -> bool:
-    """Return whether the transactional id is a `rewriter_id` of this sink."""
-    return re.fullmatch(re.escape(id_prefix(prefix, uid)) + r"rewrite-\d+", text) is not None
+def rewriting_job(text: str, prefix: str, uid: str) -> str | None:
+    """Return the job of a `rewriter_id` of this sink; None if the transactional id is not one."""
+    match = re.fullmatch(re.escape(id_prefix(prefix, uid)) + r"rewrite-\d+(?:-j([0-9a-f]+))?", text)
+    return None if match is None else match.group(1) or ""
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,37 @@ class TransactionalId:
     """Unique per writer, so that two attempts of a subtask never fence each other."""
     slot: int
     lane: int
+    job: str = ""
+    """The job's identity (`JobInfo.identity`); empty: without one, or of a release that did not write it."""
 
     def __str__(self) -> str:
-        return f"{id_prefix(self.prefix, self.uid)}{self.subtask}-g{self.generation}-{self.writer}-{self.slot}.{self.lane}"
+        job = f"j{self.job}-" if self.job else ""
+        return (
+            f"{id_prefix(self.prefix, self.uid)}{self.subtask}-{job}g{self.generation}-{self.writer}-{self.slot}.{self.lane}"
+        )
 
     @classmethod
     def parse(cls, text: str, prefix: str, uid: str) -> TransactionalId | None:
         """Parse a transactional id; return None if the id belongs to another sink.
 
-        >>> str(TransactionalId.parse("job-sink-3-g12-0a1b2c3d-2.0", "job", "sink"))
-        'job-sink-3-g12-0a1b2c3d-2.0'
+        >>> str(TransactionalId.parse("job-sink-3-j1f-g12-0a1b2c3d-2.0", "job", "sink"))
+        'job-sink-3-j1f-g12-0a1b2c3d-2.0'
         """
-        match = re.fullmatch(re.escape(id_prefix(prefix, uid)) + r"(\d+)-g(\d+)-([0-9a-f]+)-(\d+)\.(\d+)", text)
+        parsed = cls.of_sink(text, uid)
+        return parsed if parsed is not None and parsed.prefix == prefix else None
+
+    @classmethod
+    def of_sink(cls, text: str, uid: str) -> TransactionalId | None:
+        """Parse a transactional id of a sink with any prefix; return None if the id belongs to another sink."""
+        match = re.fullmatch(
+            r"(.*)" + re.escape(id_prefix("", uid)) + r"(\d+)-(?:j([0-9a-f]+)-)?g(\d+)-([0-9a-f]+)-(\d+)\.(\d+)",
+            text,
+            re.DOTALL,
+        )
         if match is None:
             return None
-        subtask, generation, writer, slot, lane = match.groups()
-        return cls(prefix, uid, int(subtask), int(generation), writer, int(slot), int(lane))
+        prefix, subtask, job, generation, writer, slot, lane = match.groups()
+        return cls(prefix, uid, int(subtask), int(generation), writer, int(slot), int(lane), job or "")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ Exactly-once for every failure between the two phases:
   read.
 - Rewriting happens only in `recover`, when no later output of the job exists, so the order of records is kept. In a
   running job, a lost transaction is an error: the job restarts from the checkpoint and recovers.
+- Ids and tokens name the job by the identity that its checkpoint log keeps over all drivers: jobs that share a transactional
+  id prefix neither end each other's transactions nor take each other's tokens for their own.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from holdfast.connectors.kafka.committable import (
     KafkaCommittable,
     TransactionalId,
     id_prefix,
-    is_rewriter_id,
     rewriter_id,
+    rewriting_job,
 )
 from holdfast.connectors.kafka.outbox import outbox_epoch, read_outbox
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.tokens import Token, create_token_topic, read_tokens, token_topic
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
-from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError
+from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, IncompatibleState, StorageError
 
 __all__ = ["KafkaCommitter"]
 
@@ -74,19 +76,24 @@ class KafkaCommitter:
         self._disturbed = threading.Event()
         """Set by a commit, which ends the looks of an idle job."""
         self._known: set[str] = set()
-        self._swept = 0
+        self._jobs = {job.identity, ""}
+        """The jobs whose transactions are this job's: itself, those without an identity, those whose output it restores."""
+        self._swept: int | None = None
+        """The epoch up to which the outbox was swept; None: a copy of an earlier driver may still be needed."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Commit the restored checkpoint's transactions, and abort all others of this sink."""
         ours = [KafkaCommittable.decode(c) for c in committables]
+        origins = [self._origin(c) for c in ours]
+        self._jobs |= {origin.job for origin in origins}
         outcomes = self._client.end([c.transaction for c in ours], commit=True)
-        self._fence_all()
+        for prefix in {self._prefix, *(origin.prefix for origin in origins)}:
+            self._fence_all(prefix)
         lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
         if lost:
             self._rewrite(lost)
         try:
-            # Older generations only: a driver fenced during recovery must not delete its successor's copies.
-            self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
+            self._delete_copies(ours)
         except StorageError as error:  # a later clean-up will do it
             _logger.warning("%s: copies of committed output stay in the storage for now: %s", self._where, error)
         _logger.info(
@@ -124,34 +131,73 @@ class KafkaCommitter:
         self._cleaner.close()
         self._client.close()
 
-    def _fence_all(self) -> None:
+    def _origin(self, committable: KafkaCommittable) -> TransactionalId:
+        """The transactional id of prepared output: its prefix and job may be others than those of the running program."""
+        name = committable.transaction.transactional_id
+        parsed = TransactionalId.of_sink(name, self._uid)
+        if parsed is None:
+            raise IncompatibleState(f"{self._where}: the checkpoint holds the transaction {name}, which is not of this sink")
+        return parsed
+
+    def _fence_all(self, prefix: str) -> None:
         """Abort every unfinished transaction of this sink, and fence the previous driver's writers."""
-        found = self._client.list(id_prefix(self._prefix, self._uid), _PATIENCE_S)
-        ids = {name: parsed for name in found if (parsed := TransactionalId.parse(name, self._prefix, self._uid))}
-        self._known = set(ids)
+        found = self._client.list(id_prefix(prefix, self._uid), _PATIENCE_S)
+        every = {name: parsed for name in found if (parsed := TransactionalId.parse(name, prefix, self._uid))}
+        ids = {name: parsed for name, parsed in every.items() if parsed.job in self._jobs}
+        if every and not ids:
+            self._refuse_newcomer([parsed for name, parsed in every.items() if found[name] in _UNFINISHED])
+        self._known |= set(ids)
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
         wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
-        wanted += [n for n, state in found.items() if is_rewriter_id(n, self._prefix, self._uid) and state in _UNFINISHED]
+        wanted += [
+            n for n, state in found.items() if state in _UNFINISHED and rewriting_job(n, prefix, self._uid) in self._jobs
+        ]
         self._client.fence(wanted, self._sink.transaction_timeout_ms)
         if dangling := sum(found[n] in _UNFINISHED for n in wanted):
             _logger.warning("%s: %d unfinished transactions of earlier attempts aborted", self._where, dangling)
 
+    def _refuse_newcomer(self, others: Sequence[TransactionalId]) -> None:
+        """Refuse a job that has no transaction with the prefix yet, while another job has open ones.
+
+        Raises:
+            ConfigurationError: as described.
+        """
+        if not others:
+            return
+        other = others[0]
+        try:
+            tokens = read_tokens(self._sink.properties, token_topic(other.prefix), wait=False)
+        except HoldfastError as error:  # they would only tell the other job's name
+            _logger.info("%s: the tokens could not be read: %s", self._where, error)
+            tokens = {}
+        names = [token.job_name for key, token in tokens.items() if f"/{other.job}/".encode() in key]
+        name = f"job {names[0]!r}" if names else "another job"
+        raise ConfigurationError(
+            f"{self._where}: {name} (identity {other.job}; this one is job {self._job.job_name!r}, identity "
+            f"{self._job.identity}) has an open transaction with the transactional id prefix {other.prefix!r}: {other}. "
+            "Each job needs a prefix of its own: set_transactional_id_prefix(...). If the other job has ended for good, "
+            "start again when its transaction has timed out (transaction.timeout.ms)"
+        )
+
     def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
         """Rewrite the records of lost transactions, unless they were committed."""
-        create_token_topic(self._sink.properties, token_topic(self._prefix), self._sink.topic)
+        for prefix in {self._origin(c).prefix for c in lost}:
+            create_token_topic(self._sink.properties, token_topic(prefix), self._sink.topic)
         for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
             self._restore(committable)
 
     def _restore(self, committable: KafkaCommittable) -> None:
         """Rewrite the records of a lost transaction unless it was committed. A kill at any point is safe."""
-        topic = token_topic(self._prefix)
-        name = rewriter_id(self._prefix, self._uid, committable.subtask)
+        origin = self._origin(committable)
+        topic = token_topic(origin.prefix)
+        name = rewriter_id(origin.prefix, self._uid, committable.subtask, origin.job)
         # Acquire the id first: from here on, no other attempt to rewrite can succeed.
         producer = TransactionalProducer(
             self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client, [topic]
         )
         try:
-            token = read_tokens(self._sink.properties, topic).get(Token.key(self._uid, committable.subtask))
+            key = Token.key(self._uid, committable.subtask, origin.job, committable.generation)
+            token = read_tokens(self._sink.properties, topic).get(key)
             what = f"epoch {committable.epoch} of subtask {committable.subtask}"
             if token is not None and token.id == committable.token:
                 _logger.info("%s: %s was already committed", self._where, what)
@@ -178,8 +224,8 @@ class KafkaCommitter:
                 producer.send(batch)
                 records += len(batch.values)
             producer.send(
-                Token(committable.generation, committable.epoch, committable.token).record(
-                    topic, self._uid, committable.subtask
+                Token(committable.generation, committable.epoch, committable.token, self._job.job_name).record(
+                    topic, self._uid, committable.subtask, origin.job
                 )
             )
             producer.flush()
@@ -194,7 +240,7 @@ class KafkaCommitter:
         """Raise the error for a transaction lost in a running job."""
         for name in self._client.list(id_prefix(self._prefix, self._uid)):
             parsed = TransactionalId.parse(name, self._prefix, self._uid)
-            if parsed and parsed.generation > self._job.generation and name not in self._known:
+            if parsed and parsed.job in self._jobs and parsed.generation > self._job.generation and name not in self._known:
                 raise Fenced(
                     f"{self._where}: a later driver (generation {parsed.generation}, this one is "
                     f"{self._job.generation}) owns the output"
@@ -233,11 +279,13 @@ class KafkaCommitter:
     def _clean(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
         """Delete the outbox copies, and abort open transactions of dead attempts in these epochs."""
         try:
-            if self._files is not None:
-                self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])
+            self._delete_copies([c for _, ours in committed for c in ours])
             self._latest = [*self._latest, *((call, done[0].epoch) for call, done in committed)][-2:]
             self._abort_dead()
             epoch = committed[-1][1][0].epoch
+            if self._swept is None:
+                # The copies of earlier drivers stay for a while: the user may go back to a checkpoint, and forward again.
+                self._swept = epoch
             if epoch - self._swept >= _SWEEP_EPOCHS:
                 self._swept = epoch
                 self._empty_outbox(lambda g, e: g < self._job.generation or (g == self._job.generation and e <= epoch))
@@ -249,7 +297,9 @@ class KafkaCommitter:
         ids = {
             name: parsed
             for name, state in self._cleaner.list(id_prefix(self._prefix, self._uid)).items()
-            if state in _UNFINISHED and (parsed := TransactionalId.parse(name, self._prefix, self._uid))
+            if state in _UNFINISHED
+            and (parsed := TransactionalId.parse(name, self._prefix, self._uid))
+            and parsed.job in self._jobs
         }
         described = self._cleaner.describe(ids)
         # Epoch n+4 reuses the slot of epoch n. It begins at the earliest after n+2 has been committed everywhere: until the
@@ -264,6 +314,10 @@ class KafkaCommitter:
             if found is not None and found[0] in _UNFINISHED and (old or ours):
                 dead.append(found[1])
         self._cleaner.fence_only(dead, self._sink.transaction_timeout_ms)
+
+    def _delete_copies(self, committed: Sequence[KafkaCommittable]) -> None:
+        if self._files is not None:
+            self._files.delete([c.outbox for c in committed if c.outbox is not None])
 
     def _empty_outbox(self, old: Callable[[int, int], bool]) -> None:
         if self._files is not None:

@@ -53,21 +53,29 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class Token:
-    """The name of a writer's last committed output."""
+    """The name of the last output that a writer has committed for one driver of its job."""
 
     generation: int
     epoch: Epoch
     id: str
+    job_name: str = ""
+    """For messages; empty: of a release that did not write it."""
 
     @staticmethod
-    def key(uid: str, subtask: int) -> bytes:
-        """The writer's record key."""
-        return f"{uid}/{subtask}".encode()
+    def key(uid: str, subtask: int, job: str, generation: int) -> bytes:
+        """The writer's record key.
 
-    def record(self, topic: str, uid: str, subtask: int) -> OutgoingBatch:
+        Each driver has its own: after a return to an older checkpoint, the epochs of a later driver do not show that those
+        of an earlier one were committed. Without the identity of a job (as in earlier releases), all have one.
+        """
+        return (f"{uid}/{subtask}/{job}/g{generation}" if job else f"{uid}/{subtask}").encode()
+
+    def record(self, topic: str, uid: str, subtask: int, job: str) -> OutgoingBatch:
         """The token's record, written together with the output."""
-        value = msgspec.json.encode({"version": 1, "generation": self.generation, "epoch": self.epoch, "id": self.id})
-        return OutgoingBatch(topic, [value], [self.key(uid, subtask)])
+        value = msgspec.json.encode(
+            {"version": 1, "generation": self.generation, "epoch": self.epoch, "id": self.id, "job": self.job_name}
+        )
+        return OutgoingBatch(topic, [value], [self.key(uid, subtask, job, self.generation)])
 
 
 def token_topic(prefix: str) -> str:
@@ -190,16 +198,23 @@ def _ask(call: Callable[[], R], what: str) -> R:
         raise
 
 
-def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]:
-    """Read the last committed token of each writer. Exact only when no transaction of the prefix is open.
+def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True) -> dict[bytes, Token]:
+    """Read the last committed token of each writer, for those that have no open transaction.
+
+    Args:
+        properties: The user's client properties.
+        topic: The token topic.
+        wait: Whether to wait for the end of the transactions that are open now; else what is before them is read.
 
     Raises:
+        ConfigurationError: the job may not read the topic.
         HoldfastError: a foreign transaction stays open in the topic.
     """
     partition = KafkaTopicPartition(topic, 0)
-    committed, all_ = ClusterView(properties, read_committed=True), ClusterView(properties, read_committed=False)
+    view = ClusterView(properties, read_committed=True)
+    end = (view.high_watermarks if wait else view.ends)([partition])[partition]
     deadline = time.monotonic() + 2 * _TIMEOUT_S
-    while committed.ends([partition])[partition] < (end := all_.ends([partition])[partition]):
+    while view.ends([partition])[partition] < end:
         if time.monotonic() > deadline:
             raise HoldfastError(
                 f"a transaction stays open in the topic {topic}, so the committed output cannot be determined. Does "
@@ -224,9 +239,16 @@ def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]
                 error = message.error()
                 if error is None:
                     data = msgspec.json.decode(message.value())
-                    tokens[message.key()] = Token(data["generation"], data["epoch"], data["id"])
+                    tokens[message.key()] = Token(data["generation"], data["epoch"], data["id"], data.get("job", ""))
+                    if message.offset() + 1 >= end:
+                        return tokens
                 elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
                     return tokens
+                elif error.code() in _NOT_ALLOWED:
+                    raise ConfigurationError(
+                        f"the exactly-once Kafka sink may not read its tokens in the topic {topic}, and so not tell whether "
+                        f"output was committed: {error.str()}. Allow it to READ the topic"
+                    )
     finally:
         consumer.close()
     raise HoldfastError(f"the topic {topic} could not be read to its end at offset {end}")

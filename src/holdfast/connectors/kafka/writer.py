@@ -112,8 +112,8 @@ class TransactionalWriter:
         if producer is None:
             return []
         context, job = self._context, self._context.job
-        token = Token(job.generation, self._epoch, new_attempt())
-        producer.send(token.record(self._token_topic, context.uid, context.subtask))
+        token = Token(job.generation, self._epoch, new_attempt(), job.job_name)
+        producer.send(token.record(self._token_topic, context.uid, context.subtask, job.identity))
         name: str | None = None
         if self._files is not None:
             name = outbox_name(job.generation, self._epoch, context.subtask, token.id)
@@ -144,9 +144,8 @@ class TransactionalWriter:
 
     def _make(self, slot: int, lane: int) -> TransactionalProducer:
         sink, context = self._sink, self._context
-        name = TransactionalId(
-            sink.transactional_id_prefix, context.uid, context.subtask, context.job.generation, self._writer, slot, lane
-        )
+        prefix, job = sink.transactional_id_prefix, context.job
+        name = TransactionalId(prefix, context.uid, context.subtask, job.generation, self._writer, slot, lane, job.identity)
         return TransactionalProducer(
             sink.properties, self._where, str(name), sink.transaction_timeout_ms, self._client, self._topics
         )
