@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import uuid
 from typing import Any
 
 import msgspec
@@ -252,3 +254,19 @@ def the_schema_of_an_example_stays_as_it_is():
         },
     }
     assert schema.states["event-timers"] == StateSchema(2, TIMERS, "time", since=4)
+
+
+@dataclasses.dataclass
+class Created:
+    id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@pytest.mark.parametrize("evolved", [False, True])
+def the_schemas_of_subtasks_whose_classes_make_a_new_default_for_each_are_joined(evolved: bool):
+    schemas = []
+    for _ in range(2):
+        types = (Types.LIST(Types.POJO(Created)).to_dict(),)
+        schema = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", ColumnSchema("s", "value", types))
+        schemas.append(schema.with_types("keyed", 0, (Types.POJO(Created).to_dict(),)) if evolved else schema)
+    assert schemas[0] != schemas[1]
+    assert joined(schemas) in schemas

@@ -21,7 +21,7 @@ from typing import Any, Union
 import msgspec
 import xxhash
 
-from holdfast.common.typeinfo.evolution import Unfit, evolution, same_type
+from holdfast.common.typeinfo.evolution import Unfit, evolution, same_type, without_hints
 from holdfast.common.typeinfo.text import type_text
 from holdfast.errors import IncompatibleState
 
@@ -137,10 +137,19 @@ class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether this column evolved from an earlier one, in a schema of this version."""
         if (self.name, self.kind, self.ttl, self.since) != (earlier.name, earlier.kind, earlier.ttl, earlier.since):
             return False
+        common = self.former[: len(earlier.former)]
         later = self.former[len(earlier.former) :]
-        return self.former[: len(earlier.former)] == earlier.former and (
-            (later[0].types == earlier.types and later[0].until > version) if later else self.types == earlier.types
+        return (
+            [each.until for each in common] == [each.until for each in earlier.former]
+            and all(_same_form(each.types, former.types) for each, former in zip(common, earlier.former))
+            and _same_form(later[0].types if later else self.types, earlier.types)
+            and (not later or later[0].until > version)
         )
+
+
+def _same_form(types: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether values of these types have one stored form: defaults may differ, which each subtask makes anew."""
+    return types == others or [*map(without_hints, types)] == [*map(without_hints, others)]
 
 
 class StateSchema(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.common.typeinfo.base import from_described
 from holdfast.common.typeinfo.text import type_text
 
-__all__ = ["Evolution", "Unfit", "evolution", "same_type"]
+__all__ = ["Evolution", "Unfit", "evolution", "same_type", "without_hints"]
 
 Convert = Callable[[Any], Any]
 Snapshot = Mapping[str, Any]
@@ -39,6 +39,8 @@ _SAME_FORM = frozenset(
     [(a, b) for n, a in enumerate(_INTEGERS) for b in _INTEGERS[n + 1 :]] + [("FLOAT", "DOUBLE"), ("CHAR", "STRING")]
 )
 """Pairs whose stored forms are equal."""
+_RECORDS = ("ROW", "POJO")
+_HINTS = ("aliases", "defaults")
 _ABSENT: Any = object()
 
 
@@ -67,6 +69,16 @@ def same_type(stored: Snapshot, declared: Snapshot) -> bool:
         return False
 
 
+def without_hints(node: Any) -> Any:
+    """A snapshot without aliases and defaults, which do not concern the stored form of new values."""
+    if isinstance(node, (list, tuple)):
+        return [without_hints(each) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    hints = _HINTS if node.get("type") in _RECORDS else ()
+    return {name: without_hints(each) for name, each in node.items() if name not in hints}
+
+
 def evolution(stored: Snapshot, declared: Snapshot) -> Evolution:
     """Judge whether values of the stored type can become values of the declared one.
 
@@ -77,7 +89,7 @@ def evolution(stored: Snapshot, declared: Snapshot) -> Evolution:
     if stored == declared:
         return Evolution((), None)
     old, new = stored.get("type"), declared.get("type")
-    if old in ("ROW", "POJO") and new in ("ROW", "POJO"):
+    if old in _RECORDS and new in _RECORDS:
         return _records(stored, declared)
     if old != new:
         return _wider(stored, declared)
