@@ -18,6 +18,7 @@ from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import ListPart
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.channels import InputMerge, Lane
+from holdfast.runtime.event_time import combined
 from holdfast.runtime.frames import HEADER_SIZE, Barrier, Frame, decode_data, encode_data
 from holdfast.runtime.listed_states import read_part, write_part
 from holdfast.runtime.plan import InputKind, Vertex
@@ -105,6 +106,15 @@ def _cursors(parts: Sequence[ListPart]) -> list[_Cursor]:
 
 def _inputs(vertex: Vertex) -> list[str]:
     return [kind.value for kind in vertex.inputs]
+
+
+def _held_by(later: Sequence[_Cursor]) -> list[tuple[_StoredLane, list[bytes]]]:
+    """A lane without frames that keeps event time where the old subtasks were before their later input."""
+    if not later:
+        return []
+    watermark = min(combined((lane.watermark, lane.idle) for lane in cursor.lanes) for cursor in later)
+    first = later[0].lanes[0]
+    return [(_StoredLane(first.channel, 0, first.index, watermark, False, watermark, False, frames=0, next=0, skip=0), [])]
 
 
 class ChannelState:
@@ -307,7 +317,8 @@ class ChannelState:
     def _redistribute(self, stored: Sequence[tuple[_Cursor, ListPart]]) -> None:
         """Take this subtask's records: those of its key groups, and of frames without keys every n-th frame.
 
-        A key's records are in one lane or have no order, so lanes of several old subtasks can be merged, epoch by epoch.
+        A key's records are in one lane or have no order, so lanes of several old subtasks can be merged, epoch by epoch. The
+        input of an epoch may end behind a later barrier (`add`), so the input of later epochs holds event time back in it.
         """
         mine = self._share()
         for epoch in sorted({cursor.epoch for cursor, _ in stored}):
@@ -323,8 +334,10 @@ class ChannelState:
                             positions = mine(frame)
                             if positions:
                                 taken.append(encoded[:HEADER_SIZE] + encode_data(frame.chosen(positions)))
-                        lanes.append((msgspec.structs.replace(lane, sender=len(lanes), next=0, skip=0), taken))
-            self._waiting.append(self._restored(_Cursor(epoch, 0, 0, [], []), lanes))
+                        lanes.append((msgspec.structs.replace(lane, next=0, skip=0), taken))
+            lanes += _held_by([cursor for cursor, _ in stored if cursor.epoch > epoch])
+            numbered = [(msgspec.structs.replace(lane, sender=n), taken) for n, (lane, taken) in enumerate(lanes)]
+            self._waiting.append(self._restored(_Cursor(epoch, 0, 0, [], []), numbered))
 
     def _share(self) -> Callable[[Frame], list[int]]:
         """A function that returns the positions of this subtask's records in each frame, called in one order everywhere."""
