@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.common import Duration, Time, WatermarkStrategy
+from holdfast.common.time import MAX_TIMESTAMP
 from holdfast.datastream import (
     KeyedProcessFunction,
     OutputTag,
@@ -23,6 +24,7 @@ from holdfast.datastream import (
     TumblingProcessingTimeWindows,
 )
 from holdfast.runtime import coordinator
+from holdfast.testing import VirtualClock
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource
 from .test_same_results import few, lab
@@ -271,3 +273,73 @@ def test_of_eight_records_the_same_are_late_by_any_cut(tmp_path, budget, batch):
     job = Lab(build, tmp_path, parallelism=2, budget=budget, config={"holdfast.batch.records": batch})
     job.run()
     assert [time for _, time, _ in LEDGERS["out"].values] == [20, 130, 30, 150]
+
+
+# ---- idleness in mid-chain ---------------------------------------------------------------------------------------------
+
+
+class Told(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield key, context.window().start, len(list(elements)), context.current_watermark()
+
+
+IDLE_CLOCK = VirtualClock(START)
+
+
+def slowly(record: Any) -> Any:
+    """Take longer than the idle timeout, for some records."""
+    if record[1] % 200 == 100:
+        IDLE_CLOCK.advance(400)
+    return record
+
+
+def behind_a_generator(
+    directory: Path, splits: dict[str, Any], parallelism: int, idle_ms: int, step: Any, most: int = 0
+) -> list[Any]:
+    """Windows of 200 ms behind a generator in mid-chain and a function, by the virtual clock; what they told.
+
+    ``most``: with unaligned checkpoints, and a generator behind a shuffle: the most records of a subtask in an epoch.
+    """
+    strategy = timed(0)
+    if idle_ms:
+        strategy = strategy.with_idleness(Duration.of_millis(idle_ms))
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = env.from_source(SplitSource(splits), WatermarkStrategy.no_watermarks(), "s").map(lambda record: record)
+        if most:
+            source = source.rebalance()
+        stream = source.assign_timestamps_and_watermarks(strategy).map(step)
+        windows = stream.key_by(lambda record: record[0]).window(TumblingEventTimeWindows.of(Time.milliseconds(200)))
+        windows.process(Told()).sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    config = {"execution.checkpointing.unaligned.enabled": "true"} if most else {}
+    job = Lab(build, directory, parallelism=parallelism, budget=40, config=config, records_before_deadline=most, early=False)
+    coordinator = job.coordinator()
+    coordinator._wall_clock, coordinator._virtual_seconds = IDLE_CLOCK.now, lambda: IDLE_CLOCK.now() / 1000
+    try:
+        coordinator.run()
+    finally:
+        job.close()
+    return list(LEDGERS["out"].values)
+
+
+@pytest.mark.parametrize("idle_ms", [0, 300])
+def a_slow_function_behind_a_generator_makes_no_subtask_idle(tmp_path, idle_ms):
+    splits = {"a": [("a", 50_000 + 10 * n) for n in range(60)], "b": [("b", 10 * n) for n in range(60)]}
+    told = behind_a_generator(tmp_path, splits, 2, idle_ms, slowly)
+    assert sum(count for _, _, count, _ in told) == 120
+
+
+def a_subtask_without_a_split_does_not_hold_event_time_back_at_a_generator_in_mid_chain(tmp_path):
+    splits = {name: [(name, 10 * n) for n in range(200)] for name in "ab"}
+    told = behind_a_generator(tmp_path, splits, 3, 0, lambda record: record)
+    assert len(told) == 20
+    fired_before_the_end = [start for _, start, _, watermark in told if watermark < MAX_TIMESTAMP]
+    assert len(fired_before_the_end) > 10
+
+
+def test_records_that_wait_before_a_generator_in_mid_chain_are_no_silence(tmp_path):
+    splits = {"a": [("a", 10 * n) for n in range(100)]}
+    told = behind_a_generator(tmp_path, splits, 2, 300, slowly, most=5)
+    assert sum(count for _, _, count, _ in told) == 100

@@ -332,6 +332,6 @@ def a_job_that_is_cancelled_refuses_savepoints_and_does_not_wait_for_those_under
     driver.commit(driver.epoch())
     driver.tell(savepoint())
     driver.tell(events.Cancel())
-    refused = driver.machine.handle(savepoint(2), Instant(0, 9.0))
+    refused = driver.machine.handle(savepoint(2), Instant(1_700_000_009_000, 9.0))
     assert [type(each) for each in refused] == [instructions.SavepointRefused]
     assert kinds(driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})}))) == ["End"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.runtime.events import Instant
 from holdfast.runtime.sources import SourceProgress
 
 __all__ = ["Alarm"]
@@ -16,13 +17,13 @@ _SLEEP_BESIDE_A_COMMIT = 0.01
 class Alarm:
     """The next timer of processing time, the next split to become idle, and the next epoch for channel state.
 
-    Times are in ms since 1970; but that of the epoch, which must come even if the wall clock is set back, is in seconds of
-    the monotonic clock.
+    Timers are in ms since 1970; the other times are of the driver's monotonic clock.
     """
 
     def __init__(self) -> None:
         self._timer: int | None = None
         self._idle_at: int | None = None
+        """In ms."""
         self._next_epoch: float | None = None
 
     def set(self, timers: Iterable[int | None], next_epoch: float | None = None) -> None:
@@ -30,19 +31,20 @@ class Alarm:
         self._timer = min((timer for timer in timers if timer is not None), default=None)
         self._next_epoch = next_epoch
 
-    def due(self, now: int, seconds: float) -> bool:
+    def due(self, now: int, instant: Instant) -> bool:
         """Whether a timer or an epoch is due, or a split has become idle and no longer holds the watermark back."""
-        idle = self._idle_at is not None and self._idle_at <= now
+        idle = self._idle_at is not None and self._idle_at <= 1000 * instant.steady
         if idle:
             self._idle_at = None
-        epoch = self._next_epoch is not None and self._next_epoch <= seconds
+        epoch = self._next_epoch is not None and self._next_epoch <= instant.seconds
         return idle or epoch or (self._timer is not None and self._timer <= now)
 
-    def sleep(self, sources: Sequence[SourceProgress], now: int, seconds: float, beside_a_commit: bool) -> float:
+    def sleep(self, sources: Sequence[SourceProgress], now: int, instant: Instant, beside_a_commit: bool) -> float:
         """The seconds to wait for input."""
-        self._idle_at = min((t for t in (source.next_idle(now) for source in sources) if t is not None), default=None)
-        wake_at = min((t for t in (self._timer, self._idle_at) if t is not None), default=None)
+        self._idle_at = min((at for source in sources if (at := source.next_idle()) is not None), default=None)
         longest = _SLEEP_BESIDE_A_COMMIT if beside_a_commit else _LONGEST_SLEEP
         if self._next_epoch is not None:
-            longest = min(longest, max(0.0, self._next_epoch - seconds))
-        return longest if wake_at is None else min(longest, max(0.0, (wake_at - now) / 1000))
+            longest = min(longest, max(0.0, self._next_epoch - instant.seconds))
+        if self._idle_at is not None:
+            longest = min(longest, max(0.0, self._idle_at / 1000 - instant.steady))
+        return longest if self._timer is None else min(longest, max(0.0, (self._timer - now) / 1000))

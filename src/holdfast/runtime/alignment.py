@@ -10,7 +10,7 @@ from holdfast.runtime.sources import SourceProgress
 __all__ = ["held_back"]
 
 
-def held_back(sources: Iterable[SourceProgress], now: int) -> dict[str, Held]:
+def held_back(sources: Iterable[SourceProgress]) -> dict[str, Held]:
     """The splits that get no input, by the uid of their source.
 
     A split is held back while its watermark is further ahead than its source's drift of the lowest watermark in the group.
@@ -18,7 +18,6 @@ def held_back(sources: Iterable[SourceProgress], now: int) -> dict[str, Held]:
 
     Args:
         sources: All sources of the job.
-        now: Processing time, in ms.
     """
     groups: dict[str, list[SourceProgress]] = {}
     for source in sources:
@@ -26,12 +25,12 @@ def held_back(sources: Iterable[SourceProgress], now: int) -> dict[str, Held]:
             groups.setdefault(source.alignment.group, []).append(source)
     held: dict[str, Held] = {}
     for group in groups.values():
-        held |= _held_in_group(group, now)
+        held |= _held_in_group(group)
     return held
 
 
-def _held_in_group(group: Sequence[SourceProgress], now: int) -> dict[str, Held]:
-    watermarks = {source.uid: source.active_watermarks(now) for source in group}
+def _held_in_group(group: Sequence[SourceProgress]) -> dict[str, Held]:
+    watermarks = {source.uid: source.active_watermarks() for source in group}
     lowest = min((each for splits in watermarks.values() for each in splits.values()), default=None)
     held: dict[str, Held] = {}
     for source in group:

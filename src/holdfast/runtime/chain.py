@@ -77,19 +77,18 @@ class _Node:
         for router in self.routers:
             router.watermark = max(router.watermark, watermark)
 
-    def take_idle(self, idle: bool) -> None:
+    def take_idle(self, idle: bool, held: bool) -> None:
         """Whether the input is idle: for the operator, if it decides on that of its output, or for its successors."""
-        if self.holds_watermarks:
-            self.operator.take_idle(idle)
+        if self.makes_watermarks or self.holds_watermarks:
+            self.operator.take_idle(idle, held)
         else:
-            self.forward_idle(idle)
+            self.forward_idle(idle, held)
 
-    def forward_idle(self, idle: bool) -> None:
+    def forward_idle(self, idle: bool, held: bool) -> None:
         for router in self.routers:
-            router.idle = idle
+            router.idle, router.held = idle, held
         for child in self.children:
-            if not child.makes_watermarks:
-                child.take_idle(idle)
+            child.take_idle(idle, held)
 
 
 def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
@@ -309,16 +308,24 @@ class Chain:
         for operator in self._operators:
             operator.settle()
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
-        """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId, asked: int | None = None) -> None:
+        """Start an epoch.
+
+        Args:
+            epoch: The epoch.
+            attempt: The attempt at it.
+            committed: The last checkpoint whose output is committed.
+            asked: When the sources were asked for input last; see `EpochAssignment`.
+        """
         for router in self.routers:
             router.begin()
         for operator in self._operators:
+            operator.context.asked = asked
             operator.begin_epoch(epoch, attempt, committed)
 
-    def end_epoch(self, epoch: Epoch, attempt: str, idle: bool) -> list[Committable]:
-        """Handle the barrier; returns the prepared output of the epoch."""
-        self._head.take_idle(idle)
+    def end_epoch(self, epoch: Epoch, attempt: str, idle: bool, held: bool = False) -> list[Committable]:
+        """Handle the barrier; returns the prepared output of the epoch. ``idle``, ``held``: see `Operator.take_idle`."""
+        self._head.take_idle(idle, held)
         for position, operator in enumerate(self._operators):
             self._stopwatch.timed(position, operator.end_epoch)()
         for router in self.routers:

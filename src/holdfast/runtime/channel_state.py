@@ -141,6 +141,8 @@ class ChannelState:
         self._waiting: deque[_Waiting] = deque()
         self.idle = False
         """Whether the channels were idle at the end of the last input that is processed."""
+        self.held = False
+        """Whether they told then that records are held back before them."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -219,7 +221,7 @@ class ChannelState:
         waiting, self._waiting = self._waiting, deque()
         for number, each in enumerate(waiting):
             if number < count and each.merge.all_processed:
-                self.idle = each.merge.idle
+                self.idle, self.held = each.merge.idle, each.merge.held
                 each.merge.store.close()
             else:
                 self._waiting.append(each)
@@ -232,7 +234,8 @@ class ChannelState:
 
     def processed(self) -> None:
         """The oldest input is processed."""
-        self.idle = self._waiting.popleft().merge.idle
+        merge = self._waiting.popleft().merge
+        self.idle, self.held = merge.idle, merge.held
 
     @property
     def size(self) -> int:

@@ -129,7 +129,7 @@ class Router:
             self._key = method if callable(method) else self._key
         self._read_key = getter(self._key)
         self.watermark = MIN_TIMESTAMP
-        self.idle = False
+        self.idle = self.held = False
         self.location: Callable[[], str] | None = None
         """In traced epochs: the origin of the current record."""
         self.records = 0
@@ -311,7 +311,9 @@ class Router:
         for target in list(self._open):
             self._flush(target)
         for target, frames in self._frames.items():
-            self._dispatch(BARRIER, target, encode_barrier(Barrier(epoch, attempt, frames, self.watermark, self.idle)))
+            self._dispatch(
+                BARRIER, target, encode_barrier(Barrier(epoch, attempt, frames, self.watermark, self.idle, self.held))
+            )
 
 
 class Lane:
@@ -468,6 +470,11 @@ class InputMerge:
     def idle(self) -> bool:
         """Whether all channels are idle at the end."""
         return all(source.barrier is not None and source.barrier.idle for source in self.lanes.values())
+
+    @property
+    def held(self) -> bool:
+        """Whether a channel tells that records are held back before it."""
+        return any(source.barrier is not None and source.barrier.held for source in self.lanes.values())
 
 
 class _CombinedTime:

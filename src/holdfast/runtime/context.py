@@ -71,7 +71,10 @@ class OperatorContext:
     """What it emits: what it is given, unless it generates or holds watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None
     """Send a generated watermark downstream."""
-    forward_idle: Callable[[bool], None] = lambda idle: None
+    forward_idle: Callable[[bool, bool], None] = lambda idle, held: None
+    """Tell the successors what `Operator.take_idle` tells an operator."""
+    asked: int | None = None
+    """When the sources were asked for the input of the epoch, in ms of the driver's monotonic clock; None: not yet."""
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings for the user, by subject; the driver logs them after the epoch."""
 

@@ -87,13 +87,15 @@ class Coordinator:
         restore_from: CheckpointId | StartFromSavepoint | None = None,
         after_epoch: Callable[[EpochStats, JobPlan], None] = lambda stats, plan: None,
         wall_clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        virtual_seconds: Callable[[], float | None] = lambda: None,
     ) -> None:
         """``job`` and ``executor`` are called with each new generation; the plan changes when the job is rescaled.
 
         ``verify`` raises CorruptFile for a checkpoint that cannot be restored; with True it also checks the content.
-        ``wall_clock`` tells the time in ms since 1970.
+        ``wall_clock`` tells the time in ms since 1970, ``virtual_seconds`` the monotonic time of a test with its own clock.
         """
         self._wall_clock = wall_clock
+        self._virtual_seconds = virtual_seconds
         self._plan = plan
         self._make_job = job
         self._make_executor = executor
@@ -235,7 +237,7 @@ class Coordinator:
                 todo.extend(self._handle(answer))
 
     def _handle(self, event: Event) -> list[Instruction]:
-        return self._machine.handle(event, Instant(self._wall_clock(), time.monotonic()))
+        return self._machine.handle(event, Instant(self._wall_clock(), time.monotonic(), self._virtual_seconds()))
 
     def _handle_inbox(self, *, block: bool) -> list[Instruction]:
         """Pass events of other threads to the machine; if ``block``, wait for an event or the end of the delay."""

@@ -132,9 +132,10 @@ class EpochInFlight:
         committed: CheckpointId,
         restarts: int,
         sources: Iterable[SourceProgress],
-        now_ms: int,
+        time: tuple[int, float],
         now: float,
         deadlines: Mapping[int, Deadline],
+        asked: int | None,
     ) -> EpochAssignment:
         """Begin the first run or a rerun; returns its assignment.
 
@@ -145,17 +146,18 @@ class EpochInFlight:
             committed: The last checkpoint whose output is known to be committed.
             restarts: The number of restarts of the job.
             sources: The progress of the sources in ``base``.
-            now_ms: The processing time.
+            time: The processing time, and its speed.
             now: The monotonic time, in seconds.
             deadlines: How long the subtasks process their input, by vertex. An epoch that ends the input or is traced has
                 none.
+            asked: When the sources were asked for input last; see `EpochAssignment`.
         """
         self._life.to(EpochState.RUNNING)
         self._continued = plan, job, base
         self._run += 1
         self.traced = isinstance(self.failure, UserCodeError)
         self._phase_began = now
-        self.processing_ms = now_ms
+        self.processing_ms = time[0]
         return EpochAssignment(
             epoch=self.number,
             run=self._run,
@@ -163,13 +165,11 @@ class EpochInFlight:
             committed=committed,
             generation=job.generation,
             restarts=restarts,
-            processing_time=now_ms,
+            processing_time=time[0],
+            speed=time[1],
+            asked=asked,
             tokens=tokens_of(plan, base),
-            sources={
-                task: assignment
-                for s in sources
-                for task, assignment in s.assignments(self.inputs[s.uid], self.planned_ms, now_ms).items()
-            },
+            sources={task: assignment for s in sources for task, assignment in s.assignments(self.inputs[s.uid]).items()},
             deadlines={} if self.traced or self._ends_input else dict(deadlines),
             trace=self.traced,
         )

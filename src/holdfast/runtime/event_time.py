@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.common.columns import numpy, stamp_array
-from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.runtime.plan import JobPlan, Vertex
 
 __all__ = [
@@ -45,8 +45,10 @@ class SplitTime:
     """The state of a split's watermark generator."""
 
     max_timestamp: int = MIN_TIMESTAMP
-    last_active: int = 0
-    """Processing time of its last record, in ms."""
+    idle: bool = False
+    """Whether it has been silent for the idle timeout: asked for input again and again, it had none."""
+    heard: bool = False
+    """Whether it had records in the epoch."""
     generated: GeneratorState | None = None
     """Of a user's generator; None: there is none, or it has not been called yet."""
 
@@ -66,16 +68,11 @@ class SplitTime:
         return plain
 
     @staticmethod
-    def of(plain: Mapping[str, Any], now: int) -> SplitTime:
-        """Restore `plain` data; the time that the job was down does not count as idle."""
+    def of(plain: Mapping[str, Any]) -> SplitTime:
+        """Restore `plain` data."""
         generator = plain.get("generator")
-        return SplitTime(plain["max_timestamp"], now, None if generator is None else GeneratorState(*generator))
-
-    def idle_from(self, timeout: int | None) -> int:
-        """The processing time from which the split is idle, if no record comes, in ms."""
-        if self.generated is not None and self.generated.idle:
-            return self.last_active
-        return MAX_TIMESTAMP if timeout is None else self.last_active + timeout
+        generated = None if generator is None else GeneratorState(*generator)
+        return SplitTime(plain["max_timestamp"], generated=generated)
 
 
 def watermark_behind(max_timestamp: int, delay: int) -> int:

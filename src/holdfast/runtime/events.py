@@ -47,6 +47,13 @@ class Instant(NamedTuple):
     """Wall-clock time in ms since 1970; it may be set back."""
     seconds: float
     """Monotonic time in seconds."""
+    virtual: float | None = None
+    """A test's own monotonic time, by which processing time and idleness go; None: they go by ``seconds``."""
+
+    @property
+    def steady(self) -> float:
+        """The monotonic time by which processing time and idleness go, in seconds."""
+        return self.seconds if self.virtual is None else self.virtual
 
 
 class PlannedInput(NamedTuple):

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-_BARRIER = struct.Struct("<qIq?")
+_BARRIER = struct.Struct("<qIq??")
 _BY_COLUMNS = compiled.IN_USE
 """Whether plain records are packed as columns: in plain Python, it takes as long as a pickle, or longer. All read both."""
 _MOST_FIELDS = 4096
@@ -56,6 +56,8 @@ class Barrier(NamedTuple):
     frames: int
     watermark: int
     idle: bool
+    held: bool = False
+    """Whether records are held back before the channel, which a later epoch will bring."""
 
 
 @dataclass
@@ -173,11 +175,11 @@ def decode_data(payload: memoryview | bytes) -> Frame:
 
 def encode_barrier(barrier: Barrier) -> bytes:
     """Encode the payload of a barrier."""
-    epoch, attempt, frames, watermark, idle = barrier
-    return _BARRIER.pack(epoch, frames, watermark, idle) + attempt.encode()
+    epoch, attempt, frames, watermark, idle, held = barrier
+    return _BARRIER.pack(epoch, frames, watermark, idle, held) + attempt.encode()
 
 
 def decode_barrier(payload: memoryview | bytes) -> Barrier:
     """Decode the payload of a barrier."""
-    epoch, frames, watermark, idle = _BARRIER.unpack_from(payload)
-    return Barrier(epoch, str(payload[_BARRIER.size :], "ascii"), frames, watermark, idle)
+    epoch, frames, watermark, idle, held = _BARRIER.unpack_from(payload)
+    return Barrier(epoch, str(payload[_BARRIER.size :], "ascii"), frames, watermark, idle, held)

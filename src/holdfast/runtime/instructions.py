@@ -14,6 +14,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.job_clock import Step
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.savepoint_requests import SavepointRequest
@@ -22,7 +23,7 @@ from holdfast.runtime.task_messages import EpochAssignment
 __all__ = [
     "Acknowledge",
     "CancelledAfterFailure",
-    "ClockBehind",
+    "ClockStepped",
     "Commit",
     "Complete",
     "Confirm",
@@ -206,11 +207,12 @@ class Restored(Notice):
 
 
 @dataclass(frozen=True)
-class ClockBehind(Notice):
-    """This host's clock is behind the clock of the driver that completed the restored checkpoint."""
+class ClockStepped(Notice):
+    """The wall clock was set, or differs from that of the driver before this one."""
 
-    checkpoint_id: CheckpointId
+    step: Step
     milliseconds: int
+    """How far the wall clock is from processing time."""
 
 
 @dataclass(frozen=True)

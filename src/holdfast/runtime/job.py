@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -188,7 +188,7 @@ class Job(JobClient):
             self._savepoints,
             restore_from,
             self._after_epoch,
-            self._wall_clock,
+            **self._clocks,
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
@@ -253,9 +253,8 @@ class Job(JobClient):
     def _new_executor(self, setup: JobSetup) -> ClosableExecutor:
         return SparkExecutor(self._spark, setup)
 
-    def _wall_clock(self) -> int:
-        """The time in ms since 1970."""
-        return time.time_ns() // 1_000_000
+    _clocks: Mapping[str, Callable[[], Any]] = {}
+    """A test's own clocks, for the coordinator."""
 
     def _new_presence(self) -> Presence | None:
         return Presence(self._plan, str(self._id), None if self._temporary else self._storage, self._paths)

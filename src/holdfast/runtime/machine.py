@@ -32,6 +32,7 @@ from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.exchange import Exchange, named
 from holdfast.runtime.failures import FailurePolicy, Hopeless, Trace
 from holdfast.runtime.instructions import Instruction
+from holdfast.runtime.job_clock import JobClock
 from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
 from holdfast.runtime.lifecycle import IllegalTransition, Lifecycle
 from holdfast.runtime.pacing import Pace
@@ -45,8 +46,6 @@ from holdfast.runtime.unaligned import UnalignedCheckpoints
 
 __all__ = ["CoordinatorMachine"]
 
-_CLOCK_TOLERANCE_MS = 60_000
-"""Smaller differences between the clocks of drivers cause no warning."""
 _SWEEP_EVERY = 1000
 """Epochs between two sweeps for orphans."""
 _BESIDE = instructions.Delay, instructions.WriteSavepoint
@@ -72,7 +71,7 @@ class CoordinatorMachine:
         self._awaits = self._exchange.awaits
         self._life = Lifecycle("the job", JobState.CREATED, TRANSITIONS, self._tell)
         self._now = Instant(0, 0.0)
-        self._processing_time = 0
+        self._clock = JobClock()
         self._planning_since = 0.0
         self._cancelled = False
         self._has_opened = False
@@ -87,6 +86,7 @@ class CoordinatorMachine:
         self._committed = NO_CHECKPOINT
         self._files = StateFiles()
         self._sources: list[SourceProgress] = []
+        self._asked: int | None = None  # when, in ms of the monotonic clock
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """The epochs in flight, in order."""
         self._alarm = Alarm()
@@ -116,13 +116,14 @@ class CoordinatorMachine:
             IllegalTransition: the state of the job does not accept this event; the message lists the latest events.
         """
         self._now = now
-        self._processing_time = max(self._processing_time, now.wall_ms)  # the wall clock may be set back
         self._exchange.received(event, now.seconds)
         if type(event) not in KNOWN_EVENTS[self.state]:
             raise IllegalTransition(
                 f"{named(event)} came to a job that is {self.state.value}. This is a bug in Holdfast{self._tell()}"
             )
         self._exchange.settle(event)
+        if (step := self._clock.tick(now.wall_ms, now.steady)) is not None:
+            self._give(instructions.ClockStepped(step, abs(self._clock.ahead_ms)))
         self._take(event)
         self._advance()
         return self._exchange.taken()
@@ -225,7 +226,7 @@ class CoordinatorMachine:
                     self._begin_without_input(ends=False)
                     return self._advance_epochs()
                 self._planning_since = self._now.seconds
-                held = alignment.held_back(self._sources, self._processing_time)
+                held = alignment.held_back(self._sources)
                 self._give(instructions.Plan(unfinished, budget, held))
         elif self._exchange.awaits_only():
             if self._completed is not None:
@@ -271,7 +272,7 @@ class CoordinatorMachine:
         self._next_epoch = epoch_of(event.next_id)
         self._unaligned.restored(restored)
         if restored is not None:
-            self._resume_time(restored)
+            self._clock.reached(restored.created_at)  # windows that have fired must not fill again
             try:
                 resumption.check_resumable(self._plan, restored, event.savepoint)
             except HoldfastError as error:
@@ -282,13 +283,13 @@ class CoordinatorMachine:
         self._give(instructions.Recover(committables_of(restored)))
 
     def _recovered(self) -> None:
-        now, restored = self._processing_time, self._completed
+        restored = self._completed
         self._committed = NO_CHECKPOINT if restored is None else restored.checkpoint_id
         if self._cancelled:
             self._life.to(JobState.STOPPING)
             return
-        self._sources = source_progress(self._plan, {} if restored is None else restored.sources, now)
-        self._alarm.set([None if restored is None else now])
+        self._sources, self._asked = source_progress(self._plan, restored), None
+        self._alarm.set([None if restored is None else self._clock.now])
         self._life.to(JobState.OPENING)
         self._give(instructions.Open({source.uid: source.enumerator for source in self._sources if not source.finished}))
 
@@ -311,8 +312,11 @@ class CoordinatorMachine:
         """Begin an epoch if there is a reason for one."""
         if self._cancelled:
             return
+        self._asked = int(1000 * self._now.steady)
+        for source in self._sources:
+            source.asked(inputs.get(source.uid), self._asked)
         due = any(p.input.ranges or p.input.finished for p in inputs.values()) or (self._savepoints and not self._completed)
-        if not due and not self._alarm.due(self._processing_time, self._now.seconds):
+        if not due and not self._alarm.due(self._clock.now, self._now):
             if not self._reads_no_more:
                 self._sleep()
             return
@@ -326,15 +330,18 @@ class CoordinatorMachine:
     def _begin(self, inputs: Mapping[str, PlannedInput]) -> None:
         number, self._next_epoch = self._next_epoch, Epoch(self._next_epoch + 1)
         self._epochs[number] = EpochInFlight(
-            number, inputs, self._processing_time, self._planning_since, self._now.seconds, self._tell
+            number, inputs, self._clock.now, self._planning_since, self._now.seconds, self._tell
         )
 
     def _run(self, epoch: EpochInFlight) -> None:
         job, now = self._job, self._now.seconds
         assert job is not None
-        ms, deadlines = self._processing_time, self._unaligned.deadlines(self._plan, aligned=bool(self._savepoints))
+        time, deadlines = (
+            (self._clock.now, self._clock.speed),
+            self._unaligned.deadlines(self._plan, aligned=bool(self._savepoints)),
+        )
         base, committed = self._completed, self._committed
-        run = epoch.run(self._plan, job, base, committed, self._restarts, self._sources, ms, now, deadlines)
+        run = epoch.run(self._plan, job, base, committed, self._restarts, self._sources, time, now, deadlines, self._asked)
         self._give(instructions.Run(run))
 
     def _ran(self, epoch: EpochInFlight, event: events.Ran) -> None:
@@ -343,7 +350,7 @@ class CoordinatorMachine:
             self._epoch_failed(epoch, *found)
         else:
             epoch.reported(event.reports, self._now.seconds)
-            self._processing_time = max(self._processing_time, epoch.processing_ms)
+            self._clock.reached(epoch.processing_ms)
 
     def _completed_epoch(self, epoch: EpochInFlight) -> None:
         epoch.completed(self._now.seconds)
@@ -415,16 +422,9 @@ class CoordinatorMachine:
 
     # time
 
-    def _resume_time(self, restored: CheckpointMetadata) -> None:
-        """Continue from the checkpoint's processing time: windows that have fired must not fill again."""
-        self._processing_time = max(self._processing_time, restored.created_at)
-        ahead = restored.created_at - self._now.wall_ms
-        if ahead > _CLOCK_TOLERANCE_MS:
-            self._give(instructions.ClockBehind(restored.checkpoint_id, ahead))
-
     def _sleep(self) -> None:
         """Wait for input, a timer or the end of a commit."""
-        seconds = self._alarm.sleep(self._sources, self._processing_time, self._now.seconds, bool(self._epochs))
+        seconds = self._alarm.sleep(self._sources, self._clock.now, self._now, bool(self._epochs))
         self._give(instructions.Sleep(tuple(source.uid for source in self._sources if not source.finished), seconds))
 
     # failures and the end

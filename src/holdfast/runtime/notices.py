@@ -11,6 +11,7 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats, StandbyStats
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Notice
+from holdfast.runtime.job_clock import Step
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.statistics import plan_shape
 from holdfast.runtime.task_messages import TaskReport
@@ -18,6 +19,14 @@ from holdfast.runtime.task_messages import TaskReport
 __all__ = ["Notices"]
 
 log = logging.getLogger("holdfast")
+
+
+_STEPS = {
+    Step.FORWARD: "this host's clock was set forward by %.0f s. If it stays there for a minute, processing time follows",
+    Step.FOLLOWED: "processing time jumps by %.0f s to the clock of this host, which has been ahead for a minute",
+    Step.BACK: "processing time is %.0f s ahead of the clock of this host, which was set back, or is behind that of an "
+    "earlier driver. It goes at half its speed until the clock has caught up. Correct the clock if it is wrong",
+}
 
 
 class Notices:
@@ -78,13 +87,8 @@ class Notices:
             case instructions.RescaleRefused(request, why):
                 log.info("job %r was not rescaled to parallelism %d: %s", self._job_name, request.parallelism, why)
                 self._metrics.event("rescale", f"The job keeps its parallelism, {request.parallelism} was asked for: {why}.")
-            case instructions.ClockBehind(checkpoint_id, milliseconds):
-                log.warning(
-                    "processing time stands still for %d s: the driver that completed checkpoint %d had a clock that was so "
-                    "far ahead of this one. Correct the clock of this host if it is wrong",
-                    milliseconds // 1000,
-                    checkpoint_id,
-                )
+            case instructions.ClockStepped(step, milliseconds):
+                log.warning("job %r: %s", self._job_name, _STEPS[step] % (milliseconds / 1000))
             case instructions.EpochFailed(epoch, failure):
                 self._metrics.checkpoint_failed(epoch, (str(failure) or repr(failure)).splitlines()[0])
             case instructions.JobFailure(failure, task):

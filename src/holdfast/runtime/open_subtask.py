@@ -146,9 +146,9 @@ class OpenSubtask:
         self._samples = self._begin_samples(assignment)
         self._before = chain.late_dropped, chain.records_written
         self._keyed.begin_epoch(assignment.epoch, assignment.committed)
-        chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
+        chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed, assignment.asked)
         began = max(assignment.processing_time, earliest)
-        self._time = ProcessingTime(began, chain.advance_processing_time, self._resources.seconds)
+        self._time = ProcessingTime(began, chain.advance_processing_time, self._resources.seconds, assignment.speed)
         self._time.tick()
 
     @property
@@ -182,11 +182,11 @@ class OpenSubtask:
         late_before, written_before = self._before
         at = clock()
         now.tick()
-        idle = self._input.feed(assignment, frames, _stand_still if self._batch else now.tick, report)
+        end = self._input.feed(assignment, frames, _stand_still if self._batch else now.tick, report)
         report.phases["process"] = clock() - at
         at = clock()
         now.tick()
-        report.committables = chain.end_epoch(assignment.epoch, report.attempt, idle)
+        report.committables = chain.end_epoch(assignment.epoch, report.attempt, *end)
         report.processing_time = now.reached
         report.records_out = sum(router.records for router in chain.routers)
         report.records_written = chain.records_written - written_before

@@ -15,8 +15,15 @@ class ProcessingTime:
     never goes back.
     """
 
-    def __init__(self, start: int, advance: Callable[[int], None], seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        start: int,
+        advance: Callable[[int], None],
+        seconds: Callable[[], float] = time.monotonic,
+        speed: float = 1.0,
+    ) -> None:
         """``advance``: called by `tick` with the new time if it has moved, and at the first tick. ``seconds``: the clock."""
+        self._speed = speed
         self._start = start
         self._seconds = seconds
         self._began = seconds()
@@ -27,7 +34,7 @@ class ProcessingTime:
 
     def tick(self) -> None:
         """Advance the time to now."""
-        now = self._start + int(1000 * (self._seconds() - self._began))
+        now = self._start + int(1000 * self._speed * (self._seconds() - self._began))
         if now > self.reached or not self._told:
             self._told = True
             self.reached = now

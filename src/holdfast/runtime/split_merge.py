@@ -55,12 +55,11 @@ class SplitMerge:
         self._read = getter(self._assign, 2)
         self._delay: int | None = strategy.max_out_of_orderness_ms
         self._late = LateRecords(self._delay, deadlines)
-        self._idle_timeout: int | None = strategy.idle_timeout_ms
         self._now = now
         self._max_batch = max_batch
         self._source = source
         self._interval = watermark_interval
-        self.splits = {name: SplitTime(s.max_timestamp, s.last_active) for name, s in assignment.splits.items()}
+        self.splits = {name: SplitTime(s.max_timestamp, s.idle) for name, s in assignment.splits.items()}
         self._generators: _Generators | None = None
         if strategy.generator_supplier is not None:
             self._generators = _Generators(strategy.generator_supplier, assignment.splits, source, deadlines)
@@ -71,7 +70,7 @@ class SplitMerge:
         """Yield each batch with its timestamps, its late records, and the watermark behind it."""
         waiting: dict[str, list[SplitRange]] = {}
         for part in self._assignment.ranges:
-            self.splits.setdefault(part.split, SplitTime(last_active=self._now))
+            self.splits.setdefault(part.split, SplitTime())
             waiting.setdefault(part.split, []).append(part)
         clock = time.perf_counter
         opened = itertools.count()
@@ -108,7 +107,7 @@ class SplitMerge:
     def _observe(self, name: str, batch: Batch, timestamps: list[int] | None) -> list[Run]:
         """Account for a batch of a split; returns its late records."""
         split = self.splits[name]
-        split.last_active = self._now
+        split.idle, split.heard = False, True
         late: list[Run] = []
         if self._generators is not None:
             late = self._generators.observe(name, batch, timestamps, periodic=self._interval > 0)
@@ -175,7 +174,7 @@ class SplitMerge:
     def _is_idle(self, name: str) -> bool:
         if self._generators is not None and self._generators[name].idle:
             return True
-        return self.splits[name].idle_from(self._idle_timeout) <= self._now
+        return self.splits[name].idle
 
     @property
     def idle(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.checkpoint.metadata import ListPart
 from holdfast.common.time import MIN_TIMESTAMP
@@ -26,7 +26,7 @@ from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.runtime.time_slices import Slices
 from holdfast.runtime.user_code import OperatorName
 
-__all__ = ["ChannelInput", "SourceInput", "TaskInput", "Tick"]
+__all__ = ["ChannelInput", "InputEnd", "SourceInput", "TaskInput", "Tick"]
 
 _LARGER = 8
 """Times as many records in a batch of columns, where a call costs as much as some hundred of them."""
@@ -38,10 +38,19 @@ Tick = Callable[[], None]
 """Moves processing time."""
 
 
+class InputEnd(NamedTuple):
+    """The end of a subtask's input in an epoch."""
+
+    idle: bool
+    """Whether no records are expected, so that the subtask does not hold back event time further on."""
+    held: bool = False
+    """Whether records are held back here or in tasks before it, which a later epoch will bring."""
+
+
 class TaskInput(Protocol):
     """Feeds a chain with the input of each epoch."""
 
-    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
+    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> InputEnd:
         """Process the epoch's input: batches, late records and watermarks, in event-time order.
 
         Args:
@@ -51,7 +60,7 @@ class TaskInput(Protocol):
             report: Where the input's figures go.
 
         Returns:
-            Whether the input is idle, and so does not hold back the watermark further on.
+            How the input ends in this epoch.
         """
 
     @property
@@ -98,7 +107,7 @@ class SourceInput:
         self._batch_records = batch_records * _LARGER if _by_columns(vertex) else batch_records
         self._reader = source.source.create_reader(ReaderContext(setup.job, source.uid, subtask, vertex.parallelism))
 
-    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
+    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> InputEnd:
         """Read the epoch's ranges; see `TaskInput`."""
         source, chain = self._source, self._chain
         merge = SplitMerge(
@@ -137,7 +146,7 @@ class SourceInput:
         report.watermark = merge.watermark
         report.next_timer = merge.next_processing_time
         report.phases["read"] = merge.read_seconds
-        return merge.idle
+        return InputEnd(merge.idle)
 
     @property
     def waits(self) -> bool:
@@ -208,7 +217,7 @@ class ChannelInput:
         """Write the input that is left; see `TaskInput`."""
         return self._waiting.snapshot(new_path) if self._has_channel_state else None
 
-    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
+    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> InputEnd:
         """Process the epoch's frames, behind those that earlier epochs have left; see `TaskInput`."""
         chain, waiting = self._chain, self._waiting
         start = chain.clock.watermark
@@ -227,11 +236,11 @@ class ChannelInput:
         report.input_seconds = None if slices is None else slices.spent
         report.watermark = chain.clock.watermark
         if not waiting:
-            return waiting.idle
+            return InputEnd(waiting.idle, waiting.held)
         if not behind:
             waiting.sort(chain.clock.watermark)
         report.input_waits, report.channel_state = True, waiting.size
-        return False
+        return InputEnd(idle=False, held=True)
 
     @property
     def waits(self) -> bool:

@@ -88,6 +88,10 @@ class EpochAssignment:
     processing_time: int
     tokens: dict[TaskId, str]
     """The token of the state that each subtask continues; empty to begin without state."""
+    speed: float = 1.0
+    """Of processing time during the epoch; less than 1 while the wall clock has to catch up with it."""
+    asked: int | None = None
+    """When the sources were asked for input last, in ms of the driver's monotonic clock; None: not since the job's start."""
     sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
     deadlines: dict[int, Deadline] = field(default_factory=dict)
     """By vertex: when its subtasks leave the rest of the input to the next epoch."""

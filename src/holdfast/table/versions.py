@@ -202,8 +202,8 @@ class _VersionedJoin(_Versioned, KeyedCoProcess):
             self._emitted = behind
             self.context.forward_watermark(behind)
 
-    def take_idle(self, idle: bool) -> None:
-        self.context.forward_idle(idle)
+    def take_idle(self, idle: bool, held: bool) -> None:
+        self.context.forward_idle(idle, held)
 
     def snapshot_generator(self) -> Any:
         return {"emitted": self._emitted} if self._grace else None

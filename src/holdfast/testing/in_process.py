@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.config_options import PipelineOptions, RestartOptions
@@ -94,8 +94,9 @@ def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | 
         def _new_executor(self, setup: JobSetup) -> ClosableExecutor:
             return Executor(setup, self._storage)
 
-        def _wall_clock(self) -> int:
-            return clock.now() if clock is not None else super()._wall_clock()
+        _clocks: Mapping[str, Callable[[], Any]] = (
+            {} if clock is None else {"wall_clock": clock.now, "virtual_seconds": lambda: clock.now() / 1000}
+        )
 
         def _new_presence(self) -> None:
             """Show nothing: there is no REST server."""

@@ -41,7 +41,7 @@ class _AsyncWait(Operator):
         self._loop: EventLoop | None = None
         self._emitted = MIN_TIMESTAMP
         """The last watermark that was sent downstream."""
-        self._idle = False
+        self._idle = self._held = False
         self._values: list[Any] = []
         self._stamps: list[int] = []
         self._late_by = MIN_TIMESTAMP
@@ -81,7 +81,7 @@ class _AsyncWait(Operator):
     def end_epoch(self) -> None:
         self._take()
         self._emit()
-        self.context.forward_idle(self._idle and not len(self._queue))
+        self.context.forward_idle(self._idle and not len(self._queue), self._held or len(self._queue) > 0)
         if isinstance(self._spec.func, CheckpointedFunction):
             self.loop.call(self._life.end_epoch)  # in the loop, where the function's coroutines do not interfere
         stored = list(map(self._storable, self._queue.requests()))
@@ -179,8 +179,8 @@ class _AsyncWait(Operator):
             self._emitted = watermark
             self.context.forward_watermark(watermark)
 
-    def take_idle(self, idle: bool) -> None:
-        self._idle = idle
+    def take_idle(self, idle: bool, held: bool) -> None:
+        self._idle, self._held = idle, held
 
     def next_processing_time(self) -> int | None:
         if not len(self._queue):

@@ -60,8 +60,13 @@ class Operator:
         """The next processing time at which the operator has work; None without one."""
         return None
 
-    def take_idle(self, idle: bool) -> None:
-        """Whether the input is idle at the barrier, before `end_epoch`; only for operators that hold watermarks."""
+    def take_idle(self, idle: bool, held: bool) -> None:
+        """Take the state of the input at the barrier, before `end_epoch`; only for operators that make or hold watermarks.
+
+        Args:
+            idle: Whether no records are expected: they do not hold back event time.
+            held: Whether tasks or operators before this one hold back records, which a later epoch will bring.
+        """
 
     def settle(self) -> None:
         """Finish the work on all records so far: a traced run waits for each record."""

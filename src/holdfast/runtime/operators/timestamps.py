@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.columns import Fields, latest
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_strategy import timestamps_only
@@ -30,22 +31,23 @@ class _Timestamps(Operator):
         self._idle_timeout: int | None = strategy.idle_timeout_ms
         self._supplier = strategy.generator_supplier
         self._max_timestamp = MIN_TIMESTAMP
-        self._last_record: int | None = None
-        self._idle = False
+        self._heard: int | None = None
+        """When the sources were asked for the latest input that had records, by the clock of ``context.asked``."""
+        self._input_idle = self._idle = False
         self._emitted = MIN_TIMESTAMP
 
     def open(self) -> None:
         self._late = LateRecords(self._delay, self.context.deadlines)
 
-    def advance_processing_time(self, now: int) -> None:
-        if self._last_record is None:
-            self._last_record = now
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
+        if self._heard is None:
+            self._heard = self.context.asked
 
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
         if self._assign is not None:
             timestamps = read_timestamps(self._assign, values, self._read) or self._assigned(batch)
-        self._last_record = self.context.clock.processing_time
+        self._heard = self.context.asked
         timed = RecordBatch(values, timestamps)
         self._emit(timed, self._find_late(timed))
         if timestamps:
@@ -90,22 +92,27 @@ class _Timestamps(Operator):
         if watermark == MAX_TIMESTAMP:
             self._advance(watermark)
 
+    def take_idle(self, idle: bool, held: bool) -> None:
+        self._input_idle = idle
+        if held:  # that is no silence
+            self._heard = self.context.asked
+
     def end_epoch(self) -> None:
-        idle = self._is_idle()
-        if idle or self._idle:
-            self.context.forward_idle(idle)
-        self._idle = idle
+        self._idle = self._is_idle()
+        self.context.forward_idle(self._idle, False)
 
     def _is_idle(self) -> bool:
-        if self._idle_timeout is None:
-            return False
-        assert self._last_record is not None
-        return self.context.clock.processing_time - self._last_record >= self._idle_timeout
+        return self._input_idle or (self._idle_timeout is not None and self._silent_ms() >= self._idle_timeout)
+
+    def _silent_ms(self) -> int:
+        """How long the sources have been asked without a record that came here."""
+        asked, heard = self.context.asked, self._heard
+        return 0 if asked is None or heard is None else asked - heard
 
     def next_processing_time(self) -> int | None:
-        if self._idle_timeout is None or self._idle or self._last_record is None:
+        if self._idle_timeout is None or self._idle:
             return None
-        return self._last_record + self._idle_timeout
+        return self.context.clock.processing_time + self._idle_timeout - self._silent_ms()
 
     def snapshot_generator(self) -> dict[str, Any]:
         return {"max_timestamp": self._max_timestamp, "emitted": self._emitted}

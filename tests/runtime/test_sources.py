@@ -1,0 +1,102 @@
+"""Progress of a source: when its splits are idle, and to which subtasks they go."""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.metadata import SourceState
+from holdfast.common import Duration, WatermarkStrategy
+from holdfast.connectors.base import EpochInput, SplitRange
+from holdfast.runtime.events import PlannedInput
+from holdfast.runtime.plan import SourceSpec, Vertex
+from holdfast.runtime.sources import SourceProgress
+from holdfast.runtime.task_messages import TaskReport
+
+IDLE_MS = 500
+
+
+def progress(restored: SourceState | None = None, parallelism: int = 1, dealt: int | None = None) -> SourceProgress:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(IDLE_MS))
+    vertex = Vertex(0, "s", parallelism, 128, 0, ())
+    return SourceProgress(vertex, SourceSpec("s", True, "s", None, strategy), restored, dealt)  # type: ignore[arg-type]
+
+
+def planned(*splits: str) -> PlannedInput:
+    return PlannedInput(EpochInput(tuple(SplitRange(name, 0, 1) for name in splits)), None)
+
+
+def read(source: SourceProgress, answer: PlannedInput) -> None:
+    """Complete an epoch in which each split of the answer had a record."""
+    reports = []
+    for task, assignment in source.assignments(answer).items():
+        for part in assignment.ranges:
+            assignment.splits[part.split].heard = True
+        reports.append(TaskReport(task, "attempt", splits=assignment.splits))
+    source.read(reports)
+
+
+def idle(source: SourceProgress, *splits: str) -> set[str]:
+    """The idle splits of an epoch with input of these splits."""
+    given = source.assignments(planned(*splits))
+    return {name for assignment in given.values() for name, split in assignment.splits.items() if split.idle}
+
+
+def a_split_is_idle_once_it_was_asked_in_vain_for_the_whole_timeout():
+    source = progress()
+    source.asked(planned("a", "b"), 0)
+    read(source, planned("a", "b"))
+    source.asked(planned("a"), 400)
+    read(source, planned("a"))
+    source.asked(planned("a"), 499)
+    assert idle(source) == set()
+    source.asked(planned("a"), 500)
+    assert idle(source) == {"b"}
+    source.asked(planned("b"), 600)
+    read(source, planned("b"))
+    assert idle(source) == set()
+
+
+def test_time_in_which_nobody_asks_is_no_silence():
+    source = progress()
+    source.asked(planned("a", "b"), 0)
+    read(source, planned("a", "b"))
+    source.asked(planned("a"), 10)
+    # The epoch fails and is run again after a delay, or takes long, or epochs without input follow it.
+    assert idle(source) == idle(source) == set()
+    read(source, planned("a"))
+    source.asked(planned("b"), 60_000)
+    assert idle(source, "b") == {"a"}, "it had nothing when it was asked after all that time"
+    read(source, planned("b"))
+
+
+def the_time_before_the_first_question_of_a_start_is_no_silence():
+    source = progress(SourceState(None, {"a": {"max_timestamp": 5, "owner": 0}, "b": {"max_timestamp": 9, "owner": 0}}))
+    assert idle(source) == set(), "the epoch that opens the tasks"
+    assert source.next_idle() is None
+    source.asked(planned(), 100_000)
+    assert idle(source) == set()
+    assert source.next_idle() == 100_000 + IDLE_MS
+    source.asked(planned(), 100_000 + IDLE_MS)
+    assert idle(source) == {"a", "b"}
+
+
+def owners(source: SourceProgress) -> dict[str, int]:
+    return {name: task[1] for task, given in source.assignments(planned()).items() for name in given.splits}
+
+
+def test_splits_are_dealt_anew_whenever_the_parallelism_changes():
+    first = progress(parallelism=1)
+    read(first, planned(*"abcdefgh"))
+    stored = first.state(planned())
+    assert list(owners(progress(stored, parallelism=4)).values()).count(3) == 2
+    up = progress(stored, parallelism=4).state(planned())
+    assert sorted(owners(progress(up, parallelism=3)).values()) == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_splits_stay_with_their_subtasks_at_the_same_parallelism():
+    stored = SourceState(None, {name: {"max_timestamp": 5, "owner": n, "dealt": 3} for name, n in zip("abc", (2, 0, 2))})
+    assert owners(progress(stored, parallelism=3)) == {"a": 2, "b": 0, "c": 2}
+
+
+def test_checkpoints_before_splits_told_their_parallelism_take_that_of_their_operator():
+    stored = SourceState(None, {name: {"max_timestamp": 5, "owner": 0} for name in "abcd"})
+    assert sorted(owners(progress(stored, parallelism=2, dealt=1)).values()) == [0, 0, 1, 1]
+    assert sorted(owners(progress(stored, parallelism=2, dealt=2)).values()) == [0, 0, 0, 0]
