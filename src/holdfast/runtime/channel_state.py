@@ -100,6 +100,11 @@ def other_inputs(vertex: Vertex, parts: Sequence[ListPart]) -> str:
     return ""
 
 
+def _held(merge: InputMerge) -> bool:
+    """Whether a channel tells that records are held back before it."""
+    return any(lane.barrier is not None and lane.barrier.held for lane in merge.lanes.values())
+
+
 def _cursors(parts: Sequence[ListPart]) -> list[_Cursor]:
     return [_decode(element) for inline in parts[::2] for element in inline.elements]
 
@@ -221,7 +226,7 @@ class ChannelState:
         waiting, self._waiting = self._waiting, deque()
         for number, each in enumerate(waiting):
             if number < count and each.merge.all_processed:
-                self.idle, self.held = each.merge.idle, each.merge.held
+                self.idle, self.held = each.merge.idle, _held(each.merge)
                 each.merge.store.close()
             else:
                 self._waiting.append(each)
@@ -235,7 +240,7 @@ class ChannelState:
     def processed(self) -> None:
         """The oldest input is processed."""
         merge = self._waiting.popleft().merge
-        self.idle, self.held = merge.idle, merge.held
+        self.idle, self.held = merge.idle, _held(merge)
 
     @property
     def size(self) -> int:

@@ -471,11 +471,6 @@ class InputMerge:
         """Whether all channels are idle at the end."""
         return all(source.barrier is not None and source.barrier.idle for source in self.lanes.values())
 
-    @property
-    def held(self) -> bool:
-        """Whether a channel tells that records are held back before it."""
-        return any(source.barrier is not None and source.barrier.held for source in self.lanes.values())
-
 
 class _CombinedTime:
     """The event time of lanes, as `combined` defines it, at a cost that does not grow with their number.
