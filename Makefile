@@ -46,6 +46,10 @@ test: $(VENV)/.ready compiled ## run all tests, including those on real Spark an
 	@$(BIN)/python -m holdfast.testing.kafka_training
 	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --reruns 1 -r fER --durations 20 --durations-min 5 $(ARGS)
 
+.PHONY: programs
+programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
+	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.ready ## run ruff, mypy --strict and the import contract
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from programs import output_of, surroundings
+from started_programs import output_of, surroundings
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 START = """

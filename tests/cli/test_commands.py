@@ -19,7 +19,7 @@ from holdfast.checkpoint.files import unpack
 from holdfast.common import Types
 from holdfast.errors import HoldfastError
 from holdfast.state_api import SavepointReader
-from programs import output_of
+from started_programs import output_of
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from awaiting import until
 from cli.shell import PAYMENTS, Shell
-from programs import output_of
+from started_programs import output_of
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.completable_future import CompletableFuture
-from programs import output_of, surroundings
+from started_programs import output_of, surroundings
 
 WAITS = """
 import signal, threading, time

@@ -16,7 +16,7 @@ import pytest
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
 from holdfast.runtime.jvm import scripts_environment, spark_jars
-from programs import output_of, surroundings, wait_until
+from started_programs import output_of, surroundings, wait_until
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 NOISE = ("WARNING: Using incubator", "log4j", "log level", "\tat ", "Py4J", " WARN ", " ERROR ", "py4j.")

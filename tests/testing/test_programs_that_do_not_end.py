@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from awaiting import until
-from programs import output_of, surroundings, wait_until
+from started_programs import output_of, surroundings, wait_until
 
 STUCK = """
 import pathlib, subprocess, sys, time

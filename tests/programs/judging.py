@@ -1,0 +1,105 @@
+"""Judges programs: by the plain way to run them, and by the models of their operations."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from .drawing import Program
+from .models import Element, Stream
+from .running import PLAIN, Leg, Way, run
+
+__all__ = ["Element", "Leg", "Stream", "Way", "again", "check", "printed"]
+
+
+def has(pattern: str) -> Callable[[Program], bool]:
+    return lambda program: re.search(pattern, program.text) is not None
+
+
+fires_twice = has("Sliding|Cumulative|allowed_lateness")
+changes = has(
+    r"(Sliding|Cumulative|\.evictor|\.trigger|count_window).*(Whole|Cleared|Applied|Sum|Add|Follow|WholeOfAll|AppliedToAll)\([^()]*True\)"
+)
+reinterprets, own, behind = has("reinterpret"), has("EvenAndOdd|OwnSessions"), has("assign_timestamps_and")
+
+NOT_YET: dict[str, Callable[[Program, Way], bool]] = {
+    "a chain has one clock, moved before the first operator fires": lambda program, way: (
+        way.chained and program.stages > 1 and (1 in way.parallelisms or reinterprets(program))
+    ),
+    "windows that have fired fire again after a restart": lambda program, way: way.restarts and fires_twice(program),
+    "unaligned and rescaled, waiting elements are dropped, or the job ends": lambda program, way: (
+        way.unaligned and way.moves
+    ),
+    "a generator in mid-chain forgets its watermark when it is rescaled": lambda program, way: way.moves and behind(program),
+    "functions of windows that fire more than once share elements": lambda program, way: changes(program),
+    "sessions take late elements; own windows have no deadline": lambda program, way: (
+        not program.punctual and (own(program) or has("Session")(program))
+    ),
+}
+"""What is known to be wrong, by the reason: such programs are not run. This list only gets shorter."""
+
+
+def excluded(program: Program, way: Way) -> bool:
+    return any(known(program, way) for known in NOT_YET.values())
+
+
+def differences(program: Program, found: list[Any]) -> list[str]:
+    """What is told too often, too seldom, or in another order than by the models."""
+    wrong = []
+    told: dict[str, list[Any]] = defaultdict(list)
+    for name, timestamp, value in found:
+        told[name].append((value, timestamp))
+    for name, stream in program.told.items():
+        expected = [(each.value, each.timestamp) for each in stream.elements]
+        many, few = Counter(told[name]) - Counter(expected), Counter(expected) - Counter(told[name])
+        wrong += [f"{name}: {number} times too often {each}" for each, number in many.items()]
+        wrong += [f"{name}: {number} times too seldom {each}" for each, number in few.items()]
+        if stream.ordered and not many and not few:
+            for key in {value[0] for value, _ in expected}:
+                mine = [[each for each in some if each[0][0] == key] for some in (told[name], expected)]
+                if mine[0] != mine[1]:
+                    wrong.append(f"{name}: key {key} in another order, {mine[0]} instead of {mine[1]}")
+    return wrong
+
+
+def judged(program: Program, way: Way) -> list[str]:
+    """What is wrong with the results of a program."""
+    try:
+        return differences(program, run(program, way))
+    except Exception:
+        return [traceback.format_exc()]
+
+
+def check(program: Program, way: Way) -> None:
+    """Run a program in the plain way, then in another; fail with a program that shows what is wrong.
+
+    Raises:
+        AssertionError: the results are not those of the models.
+    """
+    for how in (PLAIN, way):
+        if not excluded(program, how):
+            again(program.text, program.sources, program.told, how)
+
+
+def again(text: str, sources: dict[str, Any], told: dict[str, Stream], way: Way) -> None:
+    """Run a program that was printed."""
+    program = Program(text.strip(), sources, told)
+    if wrong := judged(program, way):
+        raise AssertionError(
+            "\n".join(["", printed(program, way), "", *(f"# {line}" for each in wrong for line in each.splitlines())])
+        )
+
+
+def printed(program: Program, way: Way) -> str:
+    """A program and the way it ran as a program: run it from the root with ``PYTHONPATH=tests``."""
+    lines = ["from programs.judging import Element, Leg, Stream, Way, again", ""]
+    lines += [f"sources = {program.sources!r}", 'text = """', *program.text.splitlines(), '"""', "told = {"]
+    for name, stream in program.told.items():
+        lines.append(f"    {name!r}: Stream((")
+        lines += [f"        {each!r}," for each in stream.elements]
+        lines.append(f"    ), ordered={stream.ordered}),")
+    lines += ["}", f"again(text, sources, told, {way!r})"]
+    return "\n".join(lines)

@@ -1,0 +1,206 @@
+"""Ways to run a program: parallelism, epochs, chains, failures, restarts, rescalings, backends, alignment."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+import holdfast.cep
+import holdfast.common
+import holdfast.datastream
+import holdfast.table
+from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, LedgerSink, SplitSource
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.runtime.plan import JobPlan
+
+from . import functions
+from .drawing import Program
+
+NAMES: dict[str, Any] = {
+    name: value
+    for module in (holdfast.common, holdfast.datastream, holdfast.table, holdfast.cep, functions)
+    for name, value in vars(module).items()
+    if not name.startswith("_")
+} | {"SplitSource": SplitSource, "LedgerSink": LedgerSink, "DataStreamUtils": DataStreamUtils}
+"""What the text of a program may name."""
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One driver of the job, which may die."""
+
+    parallelism: int = 1
+    backend: str = "hashmap"
+    dies: str = ""
+    """A point at which the driver dies, the `count`-th time it comes there."""
+    count: int = 1
+    rescales: tuple[tuple[int, int], ...] = ()
+    """Behind which completed checkpoint of the driver it rescales, and to which parallelism."""
+
+
+@dataclass(frozen=True)
+class Way:
+    legs: tuple[Leg, ...] = (Leg(),)
+    cut: int = 0
+    """The most records of a split in an epoch; 0: all in one."""
+    frame: int = 2048
+    chained: bool = False
+    unaligned: bool = False
+    keeps_disk: bool = True
+    seed: int = 0
+
+    @property
+    def parallelisms(self) -> set[int]:
+        return {leg.parallelism for leg in self.legs} | {to for leg in self.legs for _, to in leg.rescales}
+
+    @property
+    def moves(self) -> bool:
+        """Whether the parallelism changes."""
+        return len(self.parallelisms) > 1
+
+    @property
+    def restarts(self) -> bool:
+        return len(self.legs) > 1 or any(leg.rescales for leg in self.legs)
+
+
+PLAIN = Way()
+
+parallelisms = st.sampled_from([2, 1, 3, 4, 8])
+
+
+@st.composite
+def legs(draw: Any, dies: bool) -> Leg:
+    rescales = draw(st.dictionaries(st.integers(1, 6), parallelisms, max_size=2))
+    return Leg(
+        draw(parallelisms),
+        draw(st.sampled_from(["hashmap", "rocksdb"])),
+        draw(st.sampled_from(CRASH_POINTS)) if dies else "",
+        draw(st.integers(1, 5)),
+        tuple(rescales.items()),
+    )
+
+
+@st.composite
+def ways(draw: Any) -> Way:
+    deaths = draw(st.lists(legs(True), max_size=2))
+    return Way(
+        (*deaths, draw(legs(False))),
+        draw(st.sampled_from([0, 1, 2, 4])),
+        draw(st.sampled_from([2048, 1, 3])),
+        draw(st.booleans()),
+        draw(st.sampled_from([False, False, True])),
+        draw(st.booleans()),
+        draw(st.integers(0, 100)),
+    )
+
+
+class Job(Lab):
+    """A lab that can be rescaled while it runs."""
+
+    def plan(self) -> JobPlan:
+        env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+        env.set_parallelism(self.parallelism)
+        for key, value in self.config.items():
+            env._configuration.set_string(key, value)
+        self.build(env)
+        plan = env._plan("job")
+        self.replan = env._replan(plan)
+        return plan
+
+
+def run(program: Program, way: Way) -> list[Any]:
+    """What the program tells, in the order of commits."""
+
+    def build(env: Any) -> None:
+        sources = {name.upper(): splits for name, splits in program.sources.items()}
+        exec(program.text, NAMES | sources | {"env": env, "cut": way.cut, "seed": way.seed})
+
+    LEDGERS["out"].committed.clear()
+    with tempfile.TemporaryDirectory(prefix="holdfast-programs-") as directory:
+        job = Job(
+            build,
+            Path(directory),
+            budget=1000 if way.cut == 0 else 8 * way.cut,
+            keep_disk=way.keeps_disk,
+            seed=way.seed,
+            records_before_deadline=4 if way.unaligned else 0,
+        )
+        for leg in way.legs:
+            job.parallelism = leg.parallelism
+            job.config = {
+                "state.backend.type": leg.backend,
+                "holdfast.frame.records": str(way.frame),
+                "holdfast.batch.records": str(way.frame),
+                "pipeline.operator-chaining.enabled": str(way.chained).lower(),
+                "execution.checkpointing.unaligned.enabled": str(way.unaligned).lower(),
+            }
+            if drive(job, leg):
+                return LEDGERS["out"].values
+    raise AssertionError("the last driver has died")
+
+
+def drive(job: Job, leg: Leg) -> bool:
+    """Run one driver; False if it died."""
+    with dying(job, leg) as coordinator:
+        complete, done, rescales = coordinator._log.complete, [0], dict(leg.rescales)
+
+        def completing(*checkpoint: Any) -> None:
+            complete(*checkpoint)
+            done[0] += 1
+            if done[0] in rescales:
+                coordinator.request_rescale(job.replan(rescales[done[0]]))
+
+        coordinator._log.complete = completing
+        try:
+            coordinator.run()
+            return True
+        except Crash:
+            return False
+
+
+@contextmanager
+def dying(job: Job, leg: Leg) -> Iterator[Any]:
+    """A driver that dies where its leg says."""
+    left = [leg.count]
+
+    def at(here: str) -> None:
+        if here == leg.dies:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Crash(here)
+
+    coordinator = job.coordinator()
+    complete, make = coordinator._log.complete, coordinator._make_executor
+
+    def completing(*checkpoint: Any) -> None:
+        at("before complete")
+        complete(*checkpoint)
+        at("after complete")
+
+    def making(*arguments: Any) -> Any:
+        made: Any = make(*arguments)
+        run = made.run
+
+        def running(order: Any) -> Any:
+            reports = run(order)
+            at("run")
+            return reports
+
+        made.run = running
+        return made
+
+    coordinator._log.complete = completing  # type: ignore[method-assign]
+    coordinator._make_executor = making
+    COMMIT_HOOK["out"] = at
+    try:
+        yield coordinator
+    finally:
+        COMMIT_HOOK.pop("out", None)
+        job.close()
