@@ -56,16 +56,19 @@ class Drawing:
 
     def add(self, text: str, stream: Stream, *inputs: str, stage: int = 0) -> str:
         """A line of the program, with the stream that it makes."""
-        name = f"s{len(self.streams) + 1}"
+        name = self.next_name()
         self.lines.append(f'{name} = {text}.uid("{name}")')
         self.streams[name] = stream
         self.stages[name] = stage + max((self.stages[each] for each in inputs), default=0)
         self.read.update(inputs)
         return name
 
+    def next_name(self) -> str:
+        return f"s{len(self.stages) + 1}"
+
     def beside(self, text: str, stream: Stream, of: str) -> str:
         """A side output of a stream."""
-        name = f"s{len(self.streams) + 1}"
+        name = self.next_name()
         self.lines.append(f"{name} = {of}.{text}")
         self.streams[name] = stream
         self.stages[name] = self.stages[of]
@@ -94,13 +97,13 @@ records = st.lists(
         st.integers(1, 9),  # its number
     ),
     min_size=1,
-    max_size=14,
+    max_size=30,
 )
 
 
 def source(d: Drawing) -> str:
     """A source of one to three splits, each key in one of them; watermarks in the source or behind it."""
-    name = f"s{len(d.streams) + 1}"
+    name = d.next_name()
     count = d.one_of(1, 2, 3)
     splits: dict[str, list[Any]] = {f"{name}-{n}": [] for n in range(count)}
     times = [0] * count
@@ -337,6 +340,7 @@ def window(d: Drawing, of: str) -> Any:
         name = d.add(text + result.text, model, of, stage=1)
         model = models.last_results(model)
         d.add(f"{name}.key_by(key_and_time_of).process(Last())", model, name, stage=1)
+        del d.streams[name]  # how many results there are before the last is not defined
     else:
         name = d.add(text + result.text, model, of, stage=1)
     if asks:

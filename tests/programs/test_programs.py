@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 import compactions
 import holdfast.state.keyed_backend
@@ -20,7 +20,13 @@ def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    report_multiple_bugs=False,
+)
 @given(programs(), ways())
 def a_program_has_the_results_of_its_model_however_it_is_run(program: Program, way: Way):
     check(program, way)
