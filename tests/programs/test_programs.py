@@ -21,7 +21,7 @@ def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(
-    max_examples=examples(150),
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
