@@ -278,9 +278,9 @@ def test_outer_joins_by_interval_emit_each_element_without_a_partner_once(
                 alone[0].discard(a)
                 alone[1].discard(b)
     if OUTER[how][0]:
-        expected += [(a[1] + max(upper, 0), a, None) for a in left if a in alone[0]]
+        expected += [(a[1] + max(upper, 0) + 1, a, None) for a in left if a in alone[0]]
     if OUTER[how][1]:
-        expected += [(b[1] + max(-lower, 0), None, b) for b in right if b in alone[1]]
+        expected += [(b[1] + max(-lower, 0) + 1, None, b) for b in right if b in alone[1]]
     with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
         job.run(crashes)
         assert visible() == Counter(map(repr, expected))

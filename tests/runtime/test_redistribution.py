@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,10 +110,19 @@ def _span(groups) -> tuple[int, int]:
     return groups.first, groups.last + 1
 
 
+@pytest.mark.parametrize(("idle", "expected"), [([], 10), ([10], 20), ([20], 10), ([10, 20], 30), ([10, 20, 30], 30)])
+def a_generator_goes_on_from_the_active_one_that_is_behind(idle, expected):
+    """One that is idle does not hold event time back: it may never have had a record."""
+    states = [{"max_timestamp": w, "emitted": w, **({"idle": True} if w in idle else {})} for w in (20, 10, 30)]
+    operator = OperatorCheckpoint("op", parallelism=3, generators=states)
+    assert assigned(operator, 1, 0).generator["emitted"] == expected
+    assert [assigned(operator, 3, n).generator for n in range(3)] == states
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8), subtasks)
-def the_event_time_goes_on_from_the_subtask_that_is_behind(watermarks: list[int], parallelism: int):
+def the_generators_go_on_from_the_one_that_is_behind(watermarks: list[int], parallelism: int):
     generators = [{"max_timestamp": w, "emitted": w} for w in watermarks]
-    operator = OperatorCheckpoint("op", parallelism=len(watermarks), watermarks=watermarks, generators=generators)
+    operator = OperatorCheckpoint("op", parallelism=len(watermarks), generators=generators)
     for n in range(parallelism):
         expected = watermarks[n] if len(watermarks) == parallelism else min(watermarks, default=MIN_TIMESTAMP)
         assert assigned(operator, parallelism, n).generator == (

@@ -18,10 +18,10 @@ from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.clock import Clock, EventTime, Passing
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
-from holdfast.runtime.event_time import Run, deadlines, pieces
+from holdfast.runtime.event_time import Run, deadlines, pieces, steps
 from holdfast.runtime.getters import getter
 from holdfast.runtime.listed_states import ListedStates
-from holdfast.runtime.operators.base import Operator, OperatorFactory
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex
 from holdfast.runtime.records import Emit, RecordBatch, select_keys
@@ -57,10 +57,39 @@ class _Node:
         self.emitted = Passing() if self.makes_watermarks or self.holds_watermarks else passing
         self.children: list[_Node] = []
         self.routers: list[Router] = []
+        self.is_keyed = StateKind.KEYED in factory.state
+        self.by_steps = False
+        """Whether a window behind it may end at the moment of one of its results, and so without it."""
+        self.fires = False
+        """Whether it advances in event time now."""
+
+    def _fire(self, watermark: int) -> None:
+        self.fires = True
+        self.advance_operator(watermark)
+        self.fires = False
+
+    def emitting(self, emit: Emit) -> Emit:
+        """Emit the results of an advance as if event time had come to each of their times in turn, if that matters.
+
+        How far it comes at once depends on the cut of the input. Whether a session ends before such a result must not.
+        """
+        if not self.by_steps:
+            return emit
+
+        def emit_each(batch: RecordBatch) -> None:
+            stamps = batch.timestamps
+            if not self.fires or stamps is None:
+                emit(batch)
+                return
+            for first, end, self.emitted.late_by in steps(stamps):
+                emit(batch.part(first, end))
+            self.emitted.late_by = MIN_TIMESTAMP
+
+        return emit_each
 
     def advance(self, watermark: int) -> None:
         """Advance event time to ``watermark``, if it has not been reached: in the operator, then in its successors."""
-        if not self.clock.advance(watermark, self.advance_operator):
+        if not self.clock.advance(watermark, self._fire):
             return
         if self.batch and watermark == MAX_TIMESTAMP:
             self.advance_processing_time(MAX_TIMESTAMP + 1)  # it ends with the input; its last millisecond, too
@@ -195,6 +224,7 @@ class Chain:
             node = _Node(operator, chained.factory, passing[position], plan.settings.batch, stopwatch, position)
             node.clock.restore(times.get(chained.uid, EventTime()), vertex.max_parallelism)
             behind = ([edge.target for edge in chained.edges], [channel.target for channel in chained.channels])
+            decided = deadlines(plan, vertex, *behind) if makes_watermarks or node.is_keyed else ()
             operator.context = OperatorContext(
                 job=setup.job,
                 uid=chained.uid,
@@ -210,13 +240,14 @@ class Chain:
                 job_parameters=plan.settings.job_parameters,
                 attempt=attempt,
                 copied=copies,
-                deadlines=deadlines(plan, vertex, *behind) if makes_watermarks else (),
+                deadlines=decided if makes_watermarks else (),
                 watermark_interval=plan.settings.watermark_interval_ms,
                 emitted=node.emitted,
                 forward_watermark=node.forward,
                 forward_idle=node.forward_idle,
                 warnings=self.warnings,
             )
+            node.by_steps = node.is_keyed and any(deadline(0) < 0 for deadline in decided)
             self._nodes.append(node)
             for edge in chained.edges:
                 passing[edge.target] = node.emitted
@@ -236,9 +267,10 @@ class Chain:
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
                 outputs.append(stopwatch.timed(len(vertex.chain), router.process))
             if main:
-                node.operator.context.emit = _typed(chained, chained.output_type, _fan_out(main, copies))
+                node.operator.context.emit = node.emitting(_typed(chained, chained.output_type, _fan_out(main, copies)))
             node.operator.context.side_outputs = {
-                tag: _typed(chained, chained.side_types.get(tag), _fan_out(outputs, copies)) for tag, outputs in side.items()
+                tag: node.emitting(_typed(chained, chained.side_types.get(tag), _fan_out(outputs, copies)))
+                for tag, outputs in side.items()
             }
             self.routers.extend(node.routers)
         self._head = self._nodes[0]

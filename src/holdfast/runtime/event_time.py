@@ -26,6 +26,7 @@ __all__ = [
     "combined",
     "deadlines",
     "pieces",
+    "steps",
     "watermark_behind",
 ]
 
@@ -135,6 +136,19 @@ def deadlines(plan: JobPlan, vertex: Vertex, positions: Sequence[int], channels:
         waiting += [(vertex, edge.target) for edge in chained.edges]
         waiting += [(vertices[channel.target], 0) for channel in chained.channels]
     return tuple(found)
+
+
+def steps(timestamps: Sequence[int]) -> Iterator[Run]:
+    """Cut results of advancing event time into those of each time, which come before the watermark of that time.
+
+    >>> list(steps([9, 9, 19]))
+    [(0, 2, 8), (2, 3, 18)]
+    """
+    first = 0
+    for end in range(1, len(timestamps) + 1):
+        if end == len(timestamps) or timestamps[end] != timestamps[first]:
+            yield first, end, max(timestamps[first] - 1, MIN_TIMESTAMP)
+            first = end
 
 
 _PART = 256

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,5 +109,11 @@ def _generator(stored: Sequence[Any], parallelism: int, subtask: int) -> Any:
     known = [state for state in stored if state is not None]
     if not known:
         return None
-    # Like the watermark: the state that is furthest behind. Those of one operator have the same names.
-    return min(known, key=lambda state: [state[name] for name in ("emitted", "max_timestamp") if name in state])
+    # As of several inputs: that of the active one furthest behind, or if all are idle, of the one furthest ahead.
+    active = [state for state in known if not state.get("idle")]
+    return min(active, key=_progress) if active else max(known, key=_progress)
+
+
+def _progress(state: Mapping[str, Any]) -> list[int]:
+    """How far a generator has come. The states of one operator have the same names."""
+    return [state[name] for name in ("emitted", "max_timestamp") if name in state]

@@ -142,7 +142,7 @@ class _IntervalJoin(Operator):
             space.row, space.key, space.namespace = rows[key], key, None
             buffer, stamp = self._buffers[side], when - 1 - max(self._to[side], 0)
             for gone in [stamp] if when < MAX_TIMESTAMP else sorted(buffer.keys()):
-                self._emit_unmatched(out, side, key, gone, when - 1)
+                self._emit_unmatched(out, side, key, gone, min(when, MAX_TIMESTAMP - 1))
                 buffer.remove(gone)
         out.emit(self.context)
 

@@ -140,9 +140,11 @@ class MergingWindows(TriggeredWindows):
                     merged.remove(window)
             if merged and merged != [result]:
                 self._merge(key, set_row, merged, result)
-        if actual is window and window not in windows:
-            if self._is_over(window):
+        if actual is window:
+            if self._is_over(window):  # also if one like it is in the set, which is over and has not been removed
                 return None
+            if window in windows:
+                return window
             windows[window] = window
             set_row[self._set_slot] = windows
             set_row[0] |= DIRTY

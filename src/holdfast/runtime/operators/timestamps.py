@@ -115,7 +115,8 @@ class _Timestamps(Operator):
         return self.context.clock.processing_time + self._idle_timeout - self._silent_ms()
 
     def snapshot_generator(self) -> dict[str, Any]:
-        return {"max_timestamp": self._max_timestamp, "emitted": self._emitted}
+        idle = {"idle": True} if self._idle else {}
+        return {"max_timestamp": self._max_timestamp, "emitted": self._emitted, **idle}
 
     def restore_generator(self, stored: dict[str, Any]) -> None:
         self._max_timestamp = stored["max_timestamp"]

@@ -14,7 +14,7 @@ from holdfast.runtime.operators.paned_windows import PanedWindows
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
 from holdfast.runtime.operators.window_base import WindowSpec
 from holdfast.windowing.assigners import MergingWindowAssigner, PeriodicWindows, TumblingWindows
-from holdfast.windowing.sessions import DynamicEventTimeSessionWindows, EventTimeSessionWindows, SessionWindows
+from holdfast.windowing.sessions import DynamicEventTimeSessionWindows, EventTimeSessionWindows
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
 
 __all__ = ["WindowOperator"]
@@ -57,15 +57,20 @@ class WindowOperator(WindowSpec, OperatorFactory):
         return self.assigner.is_event_time()
 
     def deadline(self) -> Callable[[int], int] | None:
-        """An element is late when the first of its windows is gone; for a session, when its time has come."""
+        """An element is late when the first of its windows is gone, or one of which only the operator knows may be gone.
+
+        A session ends with its last element, and windows of a user's assigner end anywhere behind the element.
+        """
         assigner, lateness = self.assigner, self.allowed_lateness_ms
         if not assigner.is_event_time():
             return None
-        if isinstance(assigner, PeriodicWindows):
-            every, phase = assigner.ends
-            kept = every - 1 + lateness
-            return lambda timestamp: timestamp - (timestamp - phase) % every + kept
-        return _its_time if isinstance(assigner, SessionWindows) else None
+        if not isinstance(assigner, PeriodicWindows):
+            return _its_time
+        every, phase = assigner.ends
+        if assigner.size < every:  # an element between two windows is late by itself
+            return lambda timestamp: timestamp + lateness
+        kept = every - 1 + lateness
+        return lambda timestamp: timestamp - (timestamp - phase) % every + kept
 
 
 def _its_time(timestamp: int) -> int:
