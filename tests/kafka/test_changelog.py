@@ -16,13 +16,15 @@ from engine.inprocess import LEDGERS, Lab
 from engine.programs import records, sessions, sessions_model
 from engine.test_restore_check import Counts, check, program, value, verdicts
 from engine.test_same_results import config, visible
-from holdfast.checkpoint.changelog import ChangelogSettings, LogRecord
+from holdfast.checkpoint.changelog import ChangelogSettings, LogRecord, Row
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common import Types
+from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka import cluster
 from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
 from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.runtime.keyed_states import local_state
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.key_groups import key_group_range
@@ -109,6 +111,25 @@ def standby(kafka: KafkaBroker, disk: Path, number: int, parallelism: int) -> St
     changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 3), "job", "sessions", 128)
     groups, settings = key_group_range(128, parallelism, number), StateBackendSettings.of({}).rocksdb
     return StandbyCopy(local_state(str(disk), "sessions", number), settings, changelog.follow, groups, 128)
+
+
+def a_row_may_have_megabytes_and_one_that_no_broker_takes_is_named(kafka: KafkaBroker) -> None:
+    changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 1), "large", "rows", 128)
+    changelog.validate()
+    log = changelog.open(JobInfo("j", "large", 1, None), "rows", 0)
+    try:
+        log.begin(Epoch(1), CheckpointId(0))
+        log.append([Row(0, b"key", b"x" * 30_000_000)])
+        committables, _ = log.prepare()
+        log.commit(committables)
+        ((found,),) = [records for records in log.read({0: 0}) if any(r.content is not None for r in records)]
+        assert isinstance(found.content, Row)
+        assert len(found.content.value or b"") == 30_000_000
+        log.begin(Epoch(2), CheckpointId(1))
+        with pytest.raises(UserCodeError, match=r"value b'xxx.* \(105,000,005 bytes\).*max\.message\.bytes"):
+            log.append([Row(0, b"key", b"x" * 105_000_000)])
+    finally:
+        log.close()
 
 
 def a_topic_that_would_lose_rows_is_refused(kafka: KafkaBroker) -> None:

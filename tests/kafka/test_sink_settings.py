@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -15,12 +16,14 @@ from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.committable import KafkaCommittable
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties
+from holdfast.connectors.kafka.producer_record import ProducerRecord
 from holdfast.connectors.kafka.producers import TransactionalProducer
-from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.serializer import ElementSerializer, RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
 from holdfast.connectors.kafka.transactions import Prepared
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema
+from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.testing.kafka import KafkaCluster, create_topic
 from kafka_fixtures import committed_values
@@ -46,6 +49,53 @@ def a_record_that_the_broker_refuses_is_told_with_its_own_reason(kafka, new_topi
         writer.prepare_commit()
     with pytest.raises(HoldfastError, match="INVALID_TIMESTAMP"):
         writer.close()
+
+
+_REFUSED: dict[str, tuple[dict[str, str], ProducerRecord, str]] = {
+    "too large for the topic": (
+        {"max_message_bytes": "2000"},
+        ProducerRecord("", value="x" * 9_999),
+        "max.message.bytes",
+    ),
+    "too large for the client": ({}, ProducerRecord("", value="x" * 3_000_000), "message.max.bytes"),
+    "no key": ({"cleanup_policy": "compact"}, ProducerRecord("", value="x"), "no record without a key"),
+    "unknown partition": ({}, ProducerRecord("", key="k", value="x", partition=7), "no such partition"),
+    "in the future": ({}, ProducerRecord("", key="k", value="x", timestamp=33_000_000_000_000), "LogAppendTime"),
+    "no topic's name": ({}, ProducerRecord("a b/c", key="k", value="x"), "No topic can have this name"),
+}
+
+
+@pytest.mark.parametrize("case", _REFUSED)
+@pytest.mark.parametrize("guarantee", list(DeliveryGuarantee))
+def test_a_record_that_kafka_never_takes_is_named(
+    kafka: Any, new_topic: Any, tmp_path: Path, case: str, guarantee: DeliveryGuarantee
+) -> None:
+    config, bad, remedy = _REFUSED[case]
+    topic = new_topic(**config)
+
+    class Whole(KafkaRecordSerializationSchema):
+        def serialize(self, element: Any, context: Any, timestamp: int | None) -> ProducerRecord:
+            record = bad if element == "bad" else ProducerRecord("", key="k", value=element)
+            return record if record.topic else record._replace(topic=topic)
+
+    serializer = ElementSerializer(Whole())
+    sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, serializer, guarantee, topic)
+    sink.validate()
+    records = []
+    for _ in range(2):  # the attempt after a restart names the same record, so the job ends
+        writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, str(tmp_path), identity="0a"), "sink", 0, 1))
+        writer.begin_epoch(1, "a", 0)
+        with pytest.raises(UserCodeError, match=remedy) as raised:  # noqa: PT012
+            writer.write(["good", "bad", "good"], None)
+            writer.prepare_commit()
+            writer.close()
+        writer.abort_epoch()
+        with contextlib.suppress(HoldfastError):
+            writer.close()
+        records.append(raised.value.record)
+        assert raised.value.uid == "sink"
+    assert records[0] == records[1]
+    assert f"topic {bad.topic or topic}, key {None if bad.key is None else b'k'}, value b'x" in records[0]
 
 
 def written(sink: KafkaSink, storage: Path, values: list[str], timestamps: list[int]) -> None:

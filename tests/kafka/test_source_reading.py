@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import ReaderContext, SplitRange
+from holdfast.connectors.kafka.consumer_record import CalledWithRecord
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.producers import RecordProducer
 from holdfast.errors import InputLost, UserCodeError
@@ -237,3 +238,25 @@ def test_a_record_without_a_timestamp_is_an_element_without_one(kafka: Any, new_
         ranges = job.enumerator.plan(100).ranges
         got = [t for r in ranges for batch in job.reader.read(r, 100) for t in batch.timestamps or []]
     assert got == [MIN_TIMESTAMP, 0]
+
+
+def test_a_record_whose_headers_cannot_be_read_is_named(kafka: Any, new_topic: Any) -> None:
+    from kafka import KafkaProducer
+
+    class Latin(str):
+        def encode(self, *_: Any) -> bytes:
+            return b"\xff"
+
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    producer.send(topic, value=b"one")
+    producer.send(topic, value=b"two", headers=[(Latin("name"), b"1")])
+    producer.close()
+    with (
+        Job(source(kafka, topics=(topic,), deserializer=CalledWithRecord(lambda record: record.value))) as job,
+        pytest.raises(UserCodeError, match="a header's name is not UTF-8") as caught,
+    ):
+        job.epoch()
+    assert caught.value.record == f"topic {topic}, partition 0, offset 1"
+    with Job(source(kafka, topics=(topic,))) as job:  # of values
+        assert job.epoch() == ["one", "two"]

@@ -91,6 +91,17 @@ def a_batch_locates_its_records_without_their_messages(offsets: tuple[int, ...])
     assert [batch.locate(i) for i in range(3)] == [f"topic accounts, partition 2, offset {offset}" for offset in offsets]
 
 
+@pytest.mark.parametrize("timestamp", [1.5, 2**63, "now"])
+def a_timestamp_that_is_none_is_told_with_its_element(timestamp: Any) -> None:
+    class Timed(KafkaRecordSerializationSchema):
+        def serialize(self, element: Any, context: Any, at: int | None) -> ProducerRecord:
+            return ProducerRecord("t", value="v", timestamp=timestamp)
+
+    with pytest.raises(UserCodeError, match="it must be whole ms or None") as caught:
+        serializer_of(Timed()).to_batch(["an element"], None, KafkaSinkContext({}, "u"))
+    assert "an element" in caught.value.record
+
+
 def a_tombstone_that_the_schema_cannot_take_is_named_with_the_remedy() -> None:
     schema = schema_of(lambda record: int(record.value))
     with pytest.raises(UserCodeError, match="topic accounts, partition 2, offset 6, key b'ann', value None") as caught:

@@ -40,6 +40,8 @@ _TIMEOUT_S = 30.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TOMBSTONES_MS = 86_400_000
 """Kafka's default of ``delete.retention.ms``."""
+_LARGEST = 104_000_000
+"""Bytes of the largest row: a little less than brokers take in a request (``socket.request.max.bytes``)."""
 
 
 def changelog_topic(job_name: str, uid: str) -> str:
@@ -80,7 +82,7 @@ class KafkaChangelog:
     """
 
     def __init__(self, settings: ChangelogSettings, job_name: str, uid: str, max_parallelism: int) -> None:
-        self._properties = settings.properties
+        self._properties = {"message.max.bytes": str(_LARGEST), **settings.properties}
         self._partitions = min(settings.partitions, max_parallelism)
         self._max_parallelism = max_parallelism
         self._uid = uid
@@ -135,7 +137,11 @@ class KafkaChangelog:
 
     def _create(self) -> None:
         admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
-        config = {"cleanup.policy": "compact", "delete.retention.ms": str(_TOMBSTONES_MS)}
+        config = {
+            "cleanup.policy": "compact",
+            "delete.retention.ms": str(_TOMBSTONES_MS),
+            "max.message.bytes": str(_LARGEST),
+        }
         new = NewTopic(self.topic, self._partitions, -1, config=config)
         try:
             _result(admin.create_topics([new], request_timeout=_TIMEOUT_S))

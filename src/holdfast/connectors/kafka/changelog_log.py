@@ -35,10 +35,10 @@ class _Producer(TransactionalProducer):
 
     _told_of = "delivery.report.only.error", False
 
-    def __init__(self, output: KafkaOutput, where: str, name: str, client: TransactionClient, topic: str) -> None:
+    def __init__(self, output: KafkaOutput, where: str, name: str, client: TransactionClient, topic: str, uid: str) -> None:
         self.first: dict[int, int] = {}
         self.end: dict[int, int] = {}
-        super().__init__(output.properties, where, name, output.transaction_timeout_ms, client, [topic])
+        super().__init__(output.properties, where, name, output.transaction_timeout_ms, client, [topic], uid)
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
@@ -105,7 +105,7 @@ class KafkaChangelogLog:
             lane,
             self._job.identity,
         )
-        return _Producer(output, self._where, str(name), self._client, self._topic)
+        return _Producer(output, self._where, str(name), self._client, self._topic, self._uid)
 
     # writing
 

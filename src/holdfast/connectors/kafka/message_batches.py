@@ -47,7 +47,7 @@ class MessageBatches:
         """
         data: list[Any]
         if self._of_records:
-            data = [_record(topic, number, message) for message in messages]
+            data = [self._record(topic, number, message) for message in messages]
         else:
             data = list(map(Message.value, messages))
             if has_none(data):  # tombstones
@@ -90,6 +90,20 @@ class MessageBatches:
             failure,
         )
 
+    def _record(self, topic: str, number: int, message: Message) -> ConsumerRecord:
+        try:
+            headers = tuple(message.headers() or ())
+        except (SystemError, UnicodeDecodeError) as error:  # of confluent-kafka, which decodes the names
+            place = f"topic {topic}, partition {number}, offset {message.offset()}"
+            told = (
+                f"A record cannot be read: {place}, key {_shown(message.key())}: a header's name is not UTF-8. Read only "
+                "values with set_value_only_deserializer(...), or write the record with another header"
+            )
+            raise self._error(told, place, error) from None
+        return ConsumerRecord(
+            topic, number, message.offset(), message.timestamp()[1], message.key(), message.value(), headers
+        )
+
     def _error(self, told: str, place: str, cause: Exception) -> UserCodeError:
         text = f"{''.join(traceback.format_exception(cause))}\n{told} (Kafka source, uid {self._uid})"
         return UserCodeError(text, operator="Kafka source", uid=self._uid, record=place)
@@ -115,18 +129,6 @@ def _offsets(messages: list[Message]) -> Sequence[int]:
     if last - first == len(messages) - 1:
         return range(first, last + 1)
     return [message.offset() for message in messages]
-
-
-def _record(topic: str, number: int, message: Message) -> ConsumerRecord:
-    return ConsumerRecord(
-        topic,
-        number,
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        tuple(message.headers() or ()),
-    )
 
 
 def _shown(data: bytes | None) -> str:

@@ -15,6 +15,7 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.cluster import silence_of
 from holdfast.connectors.kafka.config import transactional_properties
 from holdfast.connectors.kafka.outbox import OutgoingBatch
+from holdfast.connectors.kafka.refused_records import blames_a_record, refused, suspicion
 from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
 from holdfast.errors import ConfigurationError, HoldfastError
 
@@ -33,8 +34,10 @@ _REFUSED = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
     KafkaError._AUTHENTICATION,
 }
-_BESIDE = KafkaError._INVALID_DIFFERENT_RECORD
-"""Of records that are not delivered because of another one in their batch."""
+_BESIDE = {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+"""Of records that are not delivered because of another one."""
+_NEWS_S = 0.2
+"""Seconds to wait for the failure that makes a transaction refuse further records."""
 
 
 def _earliest(timestamp: int) -> int:
@@ -51,15 +54,19 @@ class RecordProducer:
     Args:
         settings: The client's settings, `producer_properties` of the user's.
         where: The writer, for error messages.
+        uid: The operator's uid, for errors for which a record is to blame.
     """
 
     _told_of = "delivery.report.only.error", True
     """Whether `_on_delivery` hears of failures only. To hear of each record costs more than to send it."""
 
-    def __init__(self, settings: Mapping[str, Any], where: str) -> None:
+    def __init__(self, settings: Mapping[str, Any], where: str, uid: str = "") -> None:
         self._where = where
-        self._failed: tuple[KafkaError, str, int] | None = None
-        """The first record that was not delivered for a reason of its own, else the first one."""
+        self._uid = uid
+        self._failed: tuple[KafkaError, Any] | None = None
+        """The record that is to blame for a failure, as far as one can tell; else the first one that was not delivered."""
+        self._latest: tuple[int, str, bytes | None, bytes | None] = (0, "", None, None)
+        """The record with the latest timestamp: timestamp, topic, key and value. A failure does not tell timestamps."""
         callbacks = dict([self._told_of], on_delivery=self._on_delivery, error_cb=self._on_error)
         self._settings = settings
         self._servers = settings.get("bootstrap.servers", "")
@@ -72,8 +79,12 @@ class RecordProducer:
         if error is None:
             return
         known = self._failed
-        if known is None or (known[0].code() == _BESIDE and error.code() != _BESIDE):
-            self._failed = error, message.topic(), message.partition()
+        if (
+            known is None
+            or (known[0].code() in _BESIDE and error.code() not in _BESIDE)
+            or (known[0].code() == error.code() and suspicion(error, message) > suspicion(*known))
+        ):
+            self._failed = error, message
 
     def send(self, batch: OutgoingBatch) -> None:
         """Pass the records to the client, which sends them in the background."""
@@ -90,6 +101,9 @@ class RecordProducer:
                         at += 1
                 else:
                     times = batch.timestamps or [MIN_TIMESTAMP] * n
+                    if (latest := max(times)) > self._latest[0]:
+                        first = times.index(latest)
+                        self._latest = latest, topics[first], keys[first], batch.values[first]
                     headers = batch.headers or [[]] * n
                     partitions = batch.partitions or [-1] * n
                     for topic, value, key, ts, head, partition in zip(
@@ -101,6 +115,11 @@ class RecordProducer:
                 self._serve(lambda: self._producer.poll(0.05))
                 self.check()
             except KafkaException as error:
+                if blames_a_record(error.args[0]):
+                    told = refused(error.args[0], self._where, self._uid, topics[at], None, keys[at], batch.values[at])
+                    raise told from error
+                self._serve(lambda: self._producer.poll(_NEWS_S))  # a record before this one may be the cause
+                self.check()
                 raise self._explain(error.args[0], f"topic {topics[at]}") from error
         self._serve(lambda: self._producer.poll(0))
         self.check()
@@ -144,8 +163,14 @@ class RecordProducer:
     def check(self) -> None:
         """Raise if a record could not be delivered."""
         if self._failed is not None:
-            error, topic, partition = self._failed
+            error, message = self._failed
+            topic, partition = message.topic(), message.partition()
             place = f"topic {topic}, partition {partition}"
+            if blames_a_record(error):
+                key, value = message.key(), message.value()
+                if error.code() == KafkaError.INVALID_TIMESTAMP and self._latest[0] > time.time_ns() // 1_000_000:
+                    (_, topic, key, value), partition = self._latest, None
+                raise refused(error, self._where, self._uid, topic, partition, key, value)
             if error.code() == KafkaError._MSG_TIMED_OUT:
                 raise HoldfastError(
                     f"{self._where}, {place}: records were not delivered in time: "
@@ -184,6 +209,7 @@ class TransactionalProducer(RecordProducer):
         timeout_ms: The transaction's timeout.
         client: Asks for the producer's identity.
         topics: The topics that the transaction will probably write to, one at least.
+        uid: The operator's uid, for errors for which a record is to blame.
     """
 
     def __init__(
@@ -194,8 +220,9 @@ class TransactionalProducer(RecordProducer):
         timeout_ms: int,
         client: TransactionClient,
         topics: Sequence[str],
+        uid: str = "",
     ) -> None:
-        super().__init__(transactional_properties(properties, transactional_id, timeout_ms), where)
+        super().__init__(transactional_properties(properties, transactional_id, timeout_ms), where, uid)
         self.transactional_id = transactional_id
         self._state = _State.FREE
         self._get_acquainted(topics)

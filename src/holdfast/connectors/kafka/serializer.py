@@ -210,8 +210,11 @@ def _checked(record: Any, element: Any) -> ProducerRecord | None:
     topic, partition = record.topic, record.partition
     if not isinstance(topic, str) or not topic:
         raise TypeError(f"serialize() returned a ProducerRecord with the topic {topic!r} instead of a topic's name")
-    if partition is not None and (not isinstance(partition, int) or partition < 0):
+    if partition is not None and (not isinstance(partition, int) or not 0 <= partition < 2**31):
         raise TypeError(
             f"serialize() returned a ProducerRecord with the partition {partition!r}: it must be a number or None"
         )
+    at = record.timestamp
+    if at is not None and (not isinstance(at, int) or not -(2**63) <= at < 2**63):
+        raise TypeError(f"serialize() returned a ProducerRecord with the timestamp {at!r}: it must be whole ms or None")
     return record

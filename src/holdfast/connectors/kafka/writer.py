@@ -34,7 +34,7 @@ class PlainWriter:
         self._context = _sink_context(sink, context)
         self._flush = flush
         where = f"Kafka sink (uid {context.uid})"
-        self._producer = RecordProducer(producer_properties(sink.properties), where)
+        self._producer = RecordProducer(producer_properties(sink.properties), where, context.uid)
         self._retention = RetentionCheck(sink.properties, where, context.warn)
 
     def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
@@ -147,7 +147,7 @@ class TransactionalWriter:
         prefix, job = sink.transactional_id_prefix, context.job
         name = TransactionalId(prefix, context.uid, context.subtask, job.generation, self._writer, slot, lane, job.identity)
         return TransactionalProducer(
-            sink.properties, self._where, str(name), sink.transaction_timeout_ms, self._client, self._topics
+            sink.properties, self._where, str(name), sink.transaction_timeout_ms, self._client, self._topics, context.uid
         )
 
 
