@@ -41,6 +41,7 @@ from holdfast.runtime.restart import FixedDelay, RestartStrategy
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.runtime.time_slices import Slices, TimeSlices
+from holdfast.runtime.unaligned import ALIGNMENT_SECONDS
 from holdfast.state.delta_files import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
@@ -366,7 +367,13 @@ class Lab:
     def _slices(self, number: int) -> Callable[[float], Slices]:
         most = self.records_before_deadline
         chance = random.Random(f"{self.seed} {number} deadlines")
-        return (lambda seconds: RecordSlices(chance.randint(1, most), chance)) if most else self.slices
+
+        def slices(seconds: float) -> Slices:
+            if seconds == ALIGNMENT_SECONDS:  # the epoch before a rescaling
+                return self.slices(seconds)
+            return RecordSlices(chance.randint(1, most), chance)
+
+        return slices if most else self.slices
 
     def _early_slices(self, number: int) -> Callable[[], Slices | None]:
         most = self.records_before_deadline if self.early else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -11,8 +12,12 @@ from hypothesis import strategies as st
 import compactions
 import holdfast.state.keyed_backend
 from effort import examples
+from holdfast.common import WatermarkStrategy
+from holdfast.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream import MapFunction, StreamExecutionEnvironment
+from holdfast.testing import InProcessEnvironment
 
-from .inprocess import CRASH_POINTS, Lab
+from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, RecordSlices, SplitSource
 from .programs import UntypedSessions, records, sessions, sessions_model, windows, windows_model
 from .test_same_results import backends, budgets, config, few, lab, seeds, visible
 
@@ -172,3 +177,92 @@ def a_second_request_during_a_rescaling_is_refused_and_so_is_one_after_the_end()
         assert first.exception() is None
         assert str(second.exception()) == "the job was not rescaled: another rescaling is under way"
         assert str(coordinator.request_rescale(job.plan()).exception()) == "the job was not rescaled: it has ended"
+
+
+UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
+
+
+def numbers(env: StreamExecutionEnvironment, function: Any = lambda n: n) -> None:
+    """Numbers from a source of one subtask, which is chained to the function behind it if that has one subtask, too."""
+    source = env.from_source(SplitSource({"a": list(range(400))}, cut=20), WatermarkStrategy.no_watermarks(), "source")
+    source.set_parallelism(1).uid("source").map(function).uid("map").sink_to(LedgerSink("out")).uid("out")
+
+
+def run_numbers(job: Lab, rescales: dict[int, int]) -> list[BaseException | None]:
+    """Run the job to its end; the answers to the rescalings."""
+    LEDGERS["out"].committed.clear()
+    coordinator, answers = rescaling(job, rescales)
+    try:
+        coordinator.run()
+    finally:
+        job.close()
+    assert sorted(LEDGERS["out"].values) == list(range(400))
+    return [answer.exception() for answer in answers]
+
+
+def a_rescaling_begins_with_an_aligned_epoch_so_that_no_operator_has_channel_state(tmp_path):
+    job = Lab(numbers, tmp_path, budget=40, config=UNALIGNED, records_before_deadline=8)
+    assert run_numbers(job, {4: 1, 7: 3}) == [None, None]
+
+
+def a_job_that_cannot_process_what_waits_in_time_is_not_rescaled_and_goes_on(tmp_path):
+    job = Lab(numbers, tmp_path, budget=40, config=UNALIGNED, records_before_deadline=8, early=False)
+    job.slices = lambda seconds: RecordSlices(2, random.Random(1))
+    (refusal,) = run_numbers(job, {4: 1})
+    assert "input of earlier epochs still waits" in str(refusal)
+
+
+class TwoLicences(MapFunction):
+    def open(self, runtime_context: Any) -> None:
+        if runtime_context.get_number_of_parallel_subtasks() > 2:
+            raise RuntimeError("licences for two subtasks only")
+
+    def map(self, value: int) -> int:
+        return value
+
+
+def a_job_whose_functions_cannot_open_at_the_new_parallelism_goes_on_at_the_one_before(tmp_path):
+    job = Lab(lambda env: numbers(env, TwoLicences()), tmp_path, budget=40)
+    (refusal,) = run_numbers(job, {3: 3})
+    assert "its tasks cannot run at parallelism 3, and it goes on as before" in str(refusal)
+    assert "licences for two subtasks only" in str(refusal)
+    assert job.metrics is not None
+    assert job.metrics.snapshot().values["numRestarts"] == 0
+
+
+def a_job_whose_checkpoint_has_lost_a_file_is_not_rescaled_and_goes_on(tmp_path):
+    data = records(5, 300)
+    with lab(windows(data, cut=15), budget=15, config=config("hashmap", "64")) as job:
+        coordinator, answers = rescaling(job, {3: 5})
+        complete = coordinator._log.complete
+
+        def losing(*checkpoint: Any) -> None:
+            complete(*checkpoint)
+            if len(answers) == 1 and not answers[0].done() and not lost:
+                file = next(file for file in checkpoint[0].files() if file.path.endswith(".delta"))
+                lost.append(file.path)
+                job.storage.delete([file.path])
+
+        lost: list[str] = []
+        coordinator._log.complete = losing
+        try:
+            coordinator.run()
+        finally:
+            job.close()
+        assert lost
+        assert lost[0] in str(answers[0].exception())
+        assert visible() == windows_model(data)
+
+
+def an_edge_of_a_rescaled_job_is_sampled():
+    env = InProcessEnvironment()
+    env.set_parallelism(1)
+    numbers = env.from_source(NumberSequenceSource(1, 10**9), WatermarkStrategy.no_watermarks(), "numbers")
+    numbers.key_by(lambda n: n % 3).reduce(lambda a, b: b).print()
+    job = env.execute_async("sampled")
+    try:
+        job.rescale(2).result()
+        sender, receiver = [node["id"] for node in job.metrics.snapshot().plan["nodes"]][:2]
+        assert job.begin_sample(sender, receiver).result(60) is not None
+    finally:
+        job.cancel().result()

@@ -17,7 +17,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka.committer import KafkaCommitter
-from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError
+from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError, UserCodeError
 from holdfast.runtime import events, instructions
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.instructions import Instruction, Notice
@@ -90,6 +90,7 @@ class Driver:
         self.delayed = False
         self.cleaning = 0
         self.asked = 0
+        self.runs, self.cannot_open = [PLAN], False
         self.failure: BaseException | None = None
         self.threads: list[Process] = [self._main()]
         self.lazy = world.random.choice((0.0, 0.5, 0.95))
@@ -147,7 +148,11 @@ class Driver:
 
     def _carry_out(self, instruction: Instruction) -> Generator[None, None, Event | None]:
         match instruction:
-            case instructions.TakeOver(deep, _):
+            case instructions.TakeOver(deep, plan):
+                # The functions of a rescaled job may not open; those of a plan that has run do.
+                self.cannot_open = all(plan is not each for each in self.runs) and self.world.chance("refuse")
+                if not self.cannot_open:
+                    self.runs.append(plan)
                 return (yield from self._take_over(deep))
             case instructions.Recover(committables):
                 self.committer = KafkaCommitter(OUTPUT, self.job, "out")
@@ -161,6 +166,10 @@ class Driver:
                     self.enumerator = Enumerator(self.world, self.numbers, sources["numbers"])
                 self.slots = [self._slot(subtask) for subtask in range(SUBTASKS)]
                 return events.Opened()
+            case instructions.Verify(checkpoint):
+                self._verify(checkpoint, False)
+                yield
+                return events.Verified(checkpoint.checkpoint_id)
             case instructions.Plan():
                 assert self.enumerator is not None
                 if self.world.chance("unavailable"):
@@ -196,7 +205,7 @@ class Driver:
         while self.cleaning:
             yield
         taken = self.log.take_over(lambda checkpoint: self._verify(checkpoint, deep))
-        self.job = JobInfo("simulated", "simulated", taken.generation, "memory:")
+        self.job = JobInfo("simulated", "simulated", taken.generation, "memory:", identity=taken.job)
         return events.TookOver(self.job, taken.restored, taken.next_id)
 
     def _verify(self, checkpoint: CheckpointMetadata, deep: bool) -> None:
@@ -221,6 +230,10 @@ class Driver:
     def _run_epoch(self, assignment: EpochAssignment) -> Step:
         """One Spark job: the sources' stage, then the keyed one. Spark runs lost tasks again."""
         reports, sent = [], []
+        if self.cannot_open:
+            yield
+            refusal = UserCodeError("no licence for so many subtasks")
+            return events.Ran(assignment.epoch, [TaskReport((COUNT.id, 0), "attempt", refusal)])
         for subtask in range(SUBTASKS):
             report, frames = read_source(self.numbers, assignment, subtask)
             reports.append(report)
@@ -270,7 +283,7 @@ class Driver:
 
     def _commit(self, instruction: instructions.Commit) -> Process:
         """The commit's thread."""
-        assert self.committer is not None
+        assert self.committer is not None, "the job went back to the log before it was told Committed"
         yield
         try:
             self.committer.commit(instruction.committables)

@@ -45,6 +45,7 @@ class World:
                 ("cancel", 0.01),
                 ("savepoint", 0.02),
                 ("rescale", 0.02),
+                ("refuse", 0.5),
                 ("expired", 0.01),
                 ("repeated", 0.5),
             )

@@ -161,13 +161,13 @@ class Coordinator:
         return written
 
     def request_rescale(self, plan: JobPlan) -> Future[None]:
-        """Run the job at another parallelism after the current epoch. Thread-safe.
+        """Run the job at another parallelism after the current epoch, if that is possible. Thread-safe.
 
         Args:
             plan: The job at that parallelism.
 
         Returns:
-            Done as soon as the job runs at that parallelism.
+            Done as soon as the job has completed an epoch at that parallelism.
         """
         rescaled: Future[None] = Future()
         request = RescaleRequest(next(_numbers), plan)
@@ -183,6 +183,11 @@ class Coordinator:
         while self._requested:
             _, (request, written) = self._requested.popitem()
             _fail(written, CheckpointError(f"the job has ended; the savepoint {request.uri} was not written"))
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan, which changes when the job is rescaled."""
+        return self._plan
 
     @property
     def completed(self) -> CheckpointMetadata | None:
@@ -291,6 +296,9 @@ class Coordinator:
                 return events.Ran(assignment.epoch, reports)
             case instructions.Plan():
                 return self._plan_epoch(instruction)
+            case instructions.Verify(checkpoint):
+                self._verify(checkpoint, False)
+                return events.Verified(checkpoint.checkpoint_id)
             case instructions.Confirm(epoch):
                 self._log.check_ownership()
                 return events.Confirmed(epoch)

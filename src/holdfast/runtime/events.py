@@ -36,6 +36,7 @@ __all__ = [
     "SavepointWritten",
     "Start",
     "TookOver",
+    "Verified",
     "Woke",
 ]
 
@@ -134,6 +135,14 @@ class Opened(Answer):
     """Sources and executor are ready."""
 
     to = instructions.Open
+
+
+@dataclass(frozen=True)
+class Verified(Answer):
+    """The files of the checkpoint are there."""
+
+    to = instructions.Verify
+    checkpoint: CheckpointId
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ __all__ = [
     "SavepointFailed",
     "SavepointRefused",
     "TakeOver",
+    "Verify",
     "WriteSavepoint",
 ]
 
@@ -81,6 +82,13 @@ class Open(Instruction):
 
     sources: Mapping[str, Any]
     """The state of each enumerator by uid; None to start without one. Finished sources are left out."""
+
+
+@dataclass(frozen=True)
+class Verify(Instruction):
+    """Check that the files of the completed checkpoint are there, before the job is rescaled. Answer: `Verified`."""
+
+    checkpoint: CheckpointMetadata
 
 
 class Held(NamedTuple):

@@ -468,7 +468,7 @@ class Job(JobClient):
             ConfigurationError: there is no such edge.
             HoldfastError: the job has ended.
         """
-        return self._coordinator.samples.add(edge_between(self._plan, sender, receiver))
+        return self._coordinator.samples.add(edge_between(self._coordinator.plan, sender, receiver))
 
     def query_state(self, uid: str, name: str, key: Any, window: int | None = None) -> CompletableFuture[Any]:
         """A future of a key's state in the newest completed checkpoint."""

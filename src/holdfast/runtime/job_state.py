@@ -54,6 +54,7 @@ _UNDER_WAY = _ANY_TIME | frozenset(
         events.Ran,
         events.Confirmed,
         events.Completed,
+        events.Verified,
         events.Committed,
         events.Acknowledged,
         events.Woke,

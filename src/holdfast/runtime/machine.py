@@ -37,7 +37,7 @@ from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
 from holdfast.runtime.lifecycle import IllegalTransition, Lifecycle
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.rescale_request import RescaleRequest
+from holdfast.runtime.rescaling import Next, Rescaling
 from holdfast.runtime.restart import RestartStrategy, is_bug
 from holdfast.runtime.savepoint_requests import SavepointRequest, SavepointRequests
 from holdfast.runtime.sources import SourceProgress, source_progress
@@ -54,13 +54,7 @@ _ENDING = JobState.CANCELLING, JobState.STOPPING, JobState.FINISHED, JobState.CA
 
 
 class CoordinatorMachine:
-    """The decisions of one driver for one job.
-
-    Args:
-        plan: The plan of the job.
-        strategy: The restart strategy.
-        pace: The initial pace.
-    """
+    """The decisions of one driver for one job. ``pace`` is the first one."""
 
     def __init__(self, plan: JobPlan, strategy: RestartStrategy, pace: Pace) -> None:
         self._plan = plan
@@ -76,9 +70,7 @@ class CoordinatorMachine:
         self._cancelled = False
         self._has_opened = False
         self._failure: BaseException | None = None
-        """The final error of the job."""
-        self._damaged = False
-        """Whether a task has found a damaged file of the checkpoint."""
+        self._damaged = False  # whether a task has found a damaged file of the checkpoint
         self._restarts = 0
         self._job: JobInfo | None = None
         self._next_epoch = Epoch(0)
@@ -92,7 +84,7 @@ class CoordinatorMachine:
         self._alarm = Alarm()
         self._unaligned = UnalignedCheckpoints()
         self._savepoints = SavepointRequests()
-        self._rescale: RescaleRequest | None = None
+        self._rescaling = Rescaling(self._give)
 
     @property
     def state(self) -> JobState:
@@ -112,8 +104,7 @@ class CoordinatorMachine:
     def handle(self, event: Event, now: Instant) -> list[Instruction]:
         """Handle an event; returns the instructions that follow, in the order to start them.
 
-        Raises:
-            IllegalTransition: the state of the job does not accept this event; the message lists the latest events.
+        One that the job's state does not accept raises IllegalTransition, with the latest events.
         """
         self._now = now
         self._exchange.received(event, now.seconds)
@@ -145,12 +136,16 @@ class CoordinatorMachine:
             case events.SavepointRequested():
                 self._savepoint_requested(event.request)
             case events.RescaleRequested():
-                self._rescale_requested(event.request)
+                self._rescaling.requested(event.request, ends=self._cancelled or self.state in _ENDING)
             case events.SavepointWritten():
                 self._savepoint_written(event.number)
             case Failed(instructions.WriteSavepoint(_, request), failure):
                 self._savepoints.answered(request.number)
                 self._give(instructions.SavepointFailed(request, failure))
+            case events.Verified(checkpoint):
+                self._rescaling.verified(checkpoint)
+            case Failed(instructions.Verify(), failure):
+                self._rescaling.refuse(str(failure))
             case _ if self.state in (JobState.RESTARTING, JobState.STOPPING):
                 pass  # running instructions end; no others follow
             case events.Planned():
@@ -215,10 +210,8 @@ class CoordinatorMachine:
         if self._reads_no_more:
             if self._savepoints.drain and self._is_idle:
                 self._drain()
-        elif unfinished and self._rescale is not None and not self._savepoints:
-            if self._exchange.awaits_only():
-                self._plan = self._rescale.plan
-                self._take_over()
+        elif unfinished and self._rescaling.waits and not self._savepoints:
+            self._rescale()
         elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
                 budget = self._unaligned.budget(self._plan, self._pace.budget())
@@ -299,9 +292,7 @@ class CoordinatorMachine:
             return
         self._life.to(JobState.RUNNING)
         self._give(instructions.Running())
-        if self._rescale is not None and self._rescale.plan is self._plan:
-            self._give(instructions.Rescaled(self._rescale))
-            self._rescale = None
+        self._rescaling.restarted()
         if self._completed is not None and not self._has_opened and not all(source.finished for source in self._sources):
             # An epoch without input opens the tasks: a program that does not fit its state reads none.
             self._begin_without_input(ends=False)
@@ -317,9 +308,7 @@ class CoordinatorMachine:
             source.asked(inputs.get(source.uid), self._asked)
         due = any(p.input.ranges or p.input.finished for p in inputs.values()) or (self._savepoints and not self._completed)
         if not due and not self._alarm.due(self._clock.now, self._now):
-            if not self._reads_no_more:
-                self._sleep()
-            return
+            return None if self._reads_no_more else self._sleep()
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
         self._begin({**inputs, **ended})
 
@@ -336,11 +325,9 @@ class CoordinatorMachine:
     def _run(self, epoch: EpochInFlight) -> None:
         job, now = self._job, self._now.seconds
         assert job is not None
-        time, deadlines = (
-            (self._clock.now, self._clock.speed),
-            self._unaligned.deadlines(self._plan, aligned=bool(self._savepoints)),
-        )
-        base, committed = self._completed, self._committed
+        time, base, committed = (self._clock.now, self._clock.speed), self._completed, self._committed
+        aligned, longest = bool(self._savepoints), self._rescaling.aligning
+        deadlines = self._unaligned.deadlines(self._plan, aligned=aligned, longest=longest)
         run = epoch.run(self._plan, job, base, committed, self._restarts, self._sources, time, now, deadlines, self._asked)
         self._give(instructions.Run(run))
 
@@ -356,6 +343,7 @@ class CoordinatorMachine:
         epoch.completed(self._now.seconds)
         self._has_opened, self._completed = True, epoch.checkpoint
         self._policy.epoch_completed()
+        self._rescaling.completed()
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])
         reports, epoch.reports = epoch.reports, ()
@@ -412,13 +400,18 @@ class CoordinatorMachine:
 
     # rescaling
 
-    def _rescale_requested(self, request: RescaleRequest) -> None:
-        if self._cancelled or self.state in _ENDING:
-            self._give(instructions.RescaleRefused(request, "the job is about to end"))
-        elif self._rescale is not None:
-            self._give(instructions.RescaleRefused(request, "another rescaling is under way"))
-        else:
-            self._rescale = request
+    def _rescale(self) -> None:
+        """Bring the job to where its plan can change, and change it."""
+        left, alone = self._unaligned.waiting, self._exchange.awaits_only()
+        match self._rescaling.next(self._plan, self._completed, left=left, alone=alone):
+            case Next.ALIGN:
+                self._begin_without_input(ends=False)
+                self._advance_epochs()
+            case Next.GO_ON:
+                self._plan_or_finish()
+            case JobPlan() as plan:
+                self._plan, self._has_opened = plan, False
+                self._take_over()
 
     # time
 
@@ -470,14 +463,10 @@ class CoordinatorMachine:
             self._life.to(JobState.RESTARTING)
 
     def _starts_again(self, failure: BaseException, task: str, traced: bool) -> bool:
-        """Decide whether to try again; if so, give the delay, if not, stop the job.
-
-        Args:
-            failure: The failure.
-            task: The failed task; empty if the failure was outside of tasks.
-            traced: Whether the epoch ran with tracing, so that a rerun would add nothing.
-        """
+        """Whether to try again, after a delay; else stop the job. ``traced``: a rerun would add nothing."""
         self._give(instructions.JobFailure(failure, task))
+        if self._goes_back(failure, final=False):
+            return False
         answer = self._policy.answer(failure, traced, round(self._now.seconds * 1000))
         if isinstance(answer, Hopeless):
             self._stop(answer.failure)
@@ -494,7 +483,17 @@ class CoordinatorMachine:
         self._give(instructions.Delay(answer.delay_ms / 1000))
         return True
 
+    def _goes_back(self, failure: BaseException, *, final: bool) -> bool:
+        """Go back to the plan before, if the failure is one of the first epoch with a new plan."""
+        before = None if self._cancelled else self._rescaling.undone(failure, final=final)
+        if before is not None:
+            self._plan = before
+            self._life.to(JobState.RESTARTING)
+        return before is not None
+
     def _stop(self, failure: BaseException | None) -> None:
+        if failure is not None and self._goes_back(failure, final=True):
+            return
         self._failure = failure
         self._epochs.clear()
         self._life.to(JobState.STOPPING)

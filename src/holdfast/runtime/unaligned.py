@@ -8,7 +8,10 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.runtime.plan import JobPlan, Partitioning, Vertex
 from holdfast.runtime.task_messages import Deadline, TaskReport
 
-__all__ = ["UnalignedCheckpoints", "can_be_cut"]
+__all__ = ["ALIGNMENT_SECONDS", "UnalignedCheckpoints", "can_be_cut"]
+
+ALIGNMENT_SECONDS = 60.0
+"""How long a subtask may process what waits before the job is rescaled."""
 
 _REDISTRIBUTED = frozenset({Partitioning.HASH, Partitioning.REBALANCE, Partitioning.SHUFFLE})
 """Channels whose frames can go to any parallelism: every sender has a channel to every receiver, and a record's receiver
@@ -52,16 +55,19 @@ class UnalignedCheckpoints:
         self.waiting = False
         """Whether the latest checkpoint has channel state."""
 
-    def deadlines(self, plan: JobPlan, *, aligned: bool) -> dict[int, Deadline]:
+    def deadlines(self, plan: JobPlan, *, aligned: bool, longest: bool = False) -> dict[int, Deadline]:
         """How long the subtasks of each vertex may process the next epoch's input.
 
         Args:
             plan: The job. Vertices that are not in the answer process all of it.
             aligned: Whether the checkpoint must have no channel state.
+            longest: Whether it should have none, so that subtasks may take `ALIGNMENT_SECONDS`.
         """
         settings = plan.settings
         if aligned or settings.aligned_timeout_ms is None or settings.batch:
             return {}
+        if longest:
+            return {v.id: Deadline(ALIGNMENT_SECONDS, ALIGNMENT_SECONDS) for v in plan.vertices if can_be_cut(plan, v)}
         least, target = max(_SHORTEST, settings.aligned_timeout_ms / 1000), settings.epoch_target_ms / 1000
 
         def after(vertex: int, share: float) -> float:
