@@ -38,6 +38,7 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import FixedDelay, RestartStrategy
+from holdfast.runtime.restore_check import RestoreCheck, check_restore
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.runtime.time_slices import Slices, TimeSlices
@@ -317,6 +318,11 @@ class Lab:
             env._configuration.set_string(key, value)
         self.build(env)
         return env._plan("job")
+
+    def check(self) -> RestoreCheck:
+        """What becomes of the newest checkpoint if the program as it is now begins."""
+        self.config["execution.checkpointing.dir"] = str(self.directory / "checkpoints")
+        return check_restore(self.plan())
 
     @property
     def storage(self) -> Storage:

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import xxhash
+
 from holdfast.cep.conditions import Condition
 from holdfast.cep.pattern import Contiguity, GroupPattern, Pattern
 from holdfast.errors import ConfigurationError
@@ -78,6 +80,19 @@ class Automaton:
     """By edge and guard: the edge without the guard."""
     window: int | None
     """The most time between the first and the last event of a match, in ms."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the positions and edges: with the same one, the numbers in partial matches mean the same.
+
+        What conditions do, and how much time a match may take, is no part of it.
+        """
+        edges = [
+            (e.target, e.condition, e.contiguity.name, e.refused, e.closed, e.stops, e.stops_at_once, e.guards)
+            for e in self.edges
+        ]
+        parts = (self.begin, self.patterns, self.follow, self.completes, self.after, self.lifted, edges)
+        return xxhash.xxh3_64_hexdigest(repr(parts).encode())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ between all watermarks. One more timer of a key tells when its next partial matc
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.errors import IncompatibleState
+from holdfast.functions.defined_state import DefinedState
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
@@ -53,7 +55,7 @@ class _Context(PatternProcessFunction.Context):
         return self._function.timers.current_processing_time()
 
 
-class PatternFunction(KeyedProcessFunction):
+class PatternFunction(KeyedProcessFunction, DefinedState):
     """Looks for the matches of a pattern among the elements of each key."""
 
     timers: TimerService
@@ -76,6 +78,32 @@ class PatternFunction(KeyedProcessFunction):
         self.event_time = event_time
         self._type = event_type
         self._comparator = comparator
+
+    def definition(self) -> dict[str, Any]:
+        """The pattern's parts, as partial matches have their numbers; and what decides which of its states are in use."""
+        automaton = self._automaton
+        return {
+            "of": "a pattern",
+            "patterns": list(automaton.names),
+            "structure": automaton.fingerprint,
+            "skips": self._skip.is_skip_strategy(),
+            "event time": self.event_time,
+        }
+
+    def continuing(self, stored: Mapping[str, Any]) -> PatternFunction:
+        """The partial matches of another pattern are refused; other conditions and times apply to events that come.
+
+        Raises:
+            IncompatibleState: the pattern has other parts.
+        """
+        own = self.definition()
+        before, now = (" -> ".join(each["patterns"]) for each in (stored, own))
+        if before != now:
+            raise IncompatibleState(f"it has partial matches of the pattern {before}, and the program's is {now}")
+        for name, what in (("structure", "structure"), ("skips", "skip strategy"), ("event time", "time domain")):
+            if stored[name] != own[name]:
+                raise IncompatibleState(f"it has partial matches of the pattern {now} with another {what}")
+        return self
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Open the user's function and get the states."""

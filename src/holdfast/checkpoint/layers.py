@@ -38,6 +38,7 @@ class OperatorHead(msgspec.Struct, frozen=True, omit_defaults=True):
     parallelism: int = 1
     schemas: dict[str, Any] = {}
     listed: dict[str, ListedState] = {}
+    definition: dict[str, Any] | None = None
 
 
 class OperatorTime(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,6 +131,7 @@ def _head(operator: OperatorCheckpoint) -> OperatorHead:
         operator.parallelism,
         operator.schemas,
         operator.listed,
+        operator.definition,
     )
 
 

@@ -155,6 +155,11 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """The listed states by name."""
     subtasks: list[SubtaskState] = []
     """Empty for an operator without keyed and listed state."""
+    definition: dict[str, Any] | None = None
+    """What the state depends on beside its schema, such as the windows' assigner: plain data of the operator's factory.
+
+    None: nothing, or an earlier release wrote the checkpoint.
+    """
     watermarks: list[int] = []
     """The event times in ms: up to where the operator has fired. Empty for an operator within a chain that has no state."""
     ahead: list[tuple[int, int, int]] = []

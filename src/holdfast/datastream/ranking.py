@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.common.state_ttl import StateTtlConfig
@@ -18,6 +18,8 @@ from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import FilterFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.ranked_rows import Ranked, enter
 from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.errors import IncompatibleState
+from holdfast.functions.defined_state import DefinedState
 
 __all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row"]
 
@@ -57,7 +59,7 @@ def _living(ttl: Time | Duration) -> StateTtlConfig:
     return StateTtlConfig.new_builder(ttl).build()
 
 
-class FirstOfKey(FilterFunction[Any]):
+class FirstOfKey(FilterFunction[Any], DefinedState):
     """Keeps the first element of each key, and remembers the key for a time."""
 
     def __init__(self, ttl: Time | Duration) -> None:
@@ -69,6 +71,18 @@ class FirstOfKey(FilterFunction[Any]):
         seen.enable_time_to_live(self._living)
         self._seen = runtime_context.get_state(seen)
 
+    def definition(self) -> dict[str, Any]:
+        """Which element is kept."""
+        return {"of": "dedup()", "keeps": "first"}
+
+    def continuing(self, stored: Mapping[str, Any]) -> FirstOfKey:
+        """What is known of the other elements of keys is no state of this one.
+
+        Raises:
+            IncompatibleState: always.
+        """
+        raise _keeps_another(self, stored)
+
     def filter(self, value: Any) -> bool:
         """Keep the element if its key is new."""
         if self._seen.value() is not None:
@@ -77,7 +91,7 @@ class FirstOfKey(FilterFunction[Any]):
         return True
 
 
-class LastOfKey(KeyedProcessFunction[Any, Any, Row]):
+class LastOfKey(KeyedProcessFunction[Any, Any, Row], DefinedState):
     """Replaces the row of each key by the newest element, and remembers it for a time."""
 
     def __init__(self, ttl: Time | Duration, element_type: TypeInformation | None) -> None:
@@ -90,6 +104,18 @@ class LastOfKey(KeyedProcessFunction[Any, Any, Row]):
         last.enable_time_to_live(self._living)
         self._last = runtime_context.get_state(last)
 
+    def definition(self) -> dict[str, Any]:
+        """Which element is kept."""
+        return {"of": "dedup()", "keeps": "last"}
+
+    def continuing(self, stored: Mapping[str, Any]) -> LastOfKey:
+        """What is known of the other elements of keys is no state of this one.
+
+        Raises:
+            IncompatibleState: always.
+        """
+        raise _keeps_another(self, stored)
+
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         """Replace the element."""
         before = self._last.value()
@@ -99,10 +125,15 @@ class LastOfKey(KeyedProcessFunction[Any, Any, Row]):
         return as_row(before, RowKind.UPDATE_BEFORE), as_row(value, RowKind.UPDATE_AFTER)
 
 
+def _keeps_another(function: DefinedState, stored: Mapping[str, Any]) -> IncompatibleState:
+    before, now = stored["keeps"], function.definition()["keeps"]
+    return IncompatibleState(f"it keeps the {before} element of each key, and the program the {now}")
+
+
 _ORDER, _ID, _ELEMENT = 0, 1, 2
 
 
-class TopN(KeyedProcessFunction[Any, Any, Row]):
+class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
     """Keeps the ``n`` best elements of each key. Of equal ones, those that came first are better.
 
     Args:
@@ -127,6 +158,26 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         self._rank_field = rank_field
         self._descending = descending
         self._better: Callable[[Any, Any], Any] = operator.gt if descending else operator.lt
+
+    def definition(self) -> dict[str, Any]:
+        """How many elements are kept, and of which kind."""
+        return {
+            "of": "top_n()",
+            "n": self._n,
+            "descending": self._descending,
+            "unique key": self._unique_key is not None,
+            "rank": self._rank_field is not None,
+        }
+
+    def continuing(self, stored: Mapping[str, Any]) -> TopN:
+        """What was left out is not there, and what was emitted stands.
+
+        Raises:
+            IncompatibleState: always.
+        """
+        own = self.definition()
+        was, now = (", ".join(f"{name} {each[name]}" for name in own if own[name] != stored[name]) for each in (stored, own))
+        raise IncompatibleState(f"it has the best elements by {was}, and the program's top_n() has {now}")
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the states of the best elements, and of the best one that was left out."""

@@ -125,6 +125,10 @@ class Clock:
             self.ahead = self.ahead.beyond(watermark)
         return True
 
+    def reached(self, key: Any) -> int:
+        """The event time of a key."""
+        return self.watermark if self.ahead is None else max(self.watermark, *self.ahead.of((key,)))
+
     def unfired(self, pairs: Iterable[tuple[Any, T]], time: int) -> Iterable[tuple[Any, T]]:
         """Those of a key and something for whose keys nothing of this time has fired."""
         return pairs if self.ahead is None else self.ahead.unfired(pairs, time)

@@ -9,6 +9,7 @@ from holdfast.connectors.base import Committable
 from holdfast.errors import HoldfastError, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
 from holdfast.runtime.clock import EventTime
+from holdfast.runtime.definitions import continued
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.task_messages import OperatorReport, TaskId, TaskReport, task_name
@@ -94,6 +95,7 @@ def operator_states(
                 schemas={name: schema for name, schema in schemas.items() if name in used},
                 listed={name: listed for report in told for name, listed in report.listed.items()},
                 subtasks=subtasks,
+                definition=continued(chained.factory, before).definition() if subtasks else None,
                 watermarks=[time.watermark for time in times],
                 ahead=[ahead for time in times for ahead in time.ahead],
                 generators=[report.generator for report in told] if generates else [],

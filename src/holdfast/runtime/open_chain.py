@@ -21,6 +21,7 @@ from holdfast.runtime.chain import Chain
 from holdfast.runtime.changelogs import opener
 from holdfast.runtime.channels import Send
 from holdfast.runtime.clock import EventTime
+from holdfast.runtime.definitions import vertex_on
 from holdfast.runtime.early_restore import EarlyRestore
 from holdfast.runtime.event_times import event_times
 from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
@@ -105,11 +106,12 @@ class OpenChain:
         restarts: int = 0,
         keyed: KeyedStates | None = None,
     ) -> None:
+        stored, times = (state.operators, state.times) if state is not None else ({}, {})
+        vertex = vertex_on(vertex, stored)
         self._vertex = vertex
         self._subtask = subtask
         self._resources = resources
         self._paths = JobPaths.of(setup.job.job_name)
-        stored, times = (state.operators, state.times) if state is not None else ({}, {})
         use_class_aliases(setup.plan.class_aliases)
         with ExitStack() as stack:
             self.keyed = keyed or KeyedStates(

@@ -35,6 +35,8 @@ class OperatorSnapshot:
     """The listed states by name."""
     generator: Any = None
     """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
+    definition: dict[str, Any] | None = None
+    """What the state was stored by (`holdfast.runtime.definitions`)."""
 
     def with_channel_state(self, parts: list[ListPart]) -> OperatorSnapshot:
         """Add the input that the subtask has not processed."""
@@ -57,6 +59,7 @@ def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> Op
         schemas=operator.schemas,
         listed=operator.listed,
         generator=_generator(operator.generators, parallelism, subtask),
+        definition=operator.definition,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.changelogs import judge_changelogs
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.definitions import changed_definitions, continued
 from holdfast.runtime.listed_states import ListedStates, list_text
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.plan import Chained, JobPlan, Vertex
@@ -157,10 +158,13 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     states: list[StateCheck] = []
     use_class_aliases(plan.class_aliases)
     own: JobPlan = pickle.loads(dumps_program(plan))  # the functions of the program itself stay as they are
+    changed = {each.uid for vertex in own.vertices for each in changed_definitions(vertex, checkpoint.operators)}
     for vertex in own.vertices:
         for chained in vertex.chain:
-            if chained.factory.state:
-                found = _Operator(plan.name, storage, vertex, chained, checkpoint.operators.get(chained.uid))
+            if chained.factory.state and chained.uid not in changed:
+                stored = checkpoint.operators.get(chained.uid)
+                chained = replace(chained, factory=continued(chained.factory, stored))
+                found = _Operator(plan.name, storage, vertex, chained, stored)
                 problems += found.problems
                 bad |= {chained.uid} if found.problems else set()
                 notes += found.notes

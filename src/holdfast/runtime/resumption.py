@@ -14,6 +14,7 @@ from holdfast.checkpoint.metadata import CHANNEL_STATE, CheckpointMetadata, Oper
 from holdfast.connectors.base import JudgingSink, JudgingSource, Sink
 from holdfast.errors import IncompatibleState
 from holdfast.runtime.channel_state import other_inputs
+from holdfast.runtime.definitions import changed_definitions
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import JobPlan, SourceSpec, Vertex
 from holdfast.runtime.sources import has_finished
@@ -110,6 +111,12 @@ def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | No
         if vertex.source is not None:
             yield from _position(vertex.source, checkpoint, where)
     yield from _prepared(plan, checkpoint, where)
+    for each in (changed for vertex in plan.vertices for changed in changed_definitions(vertex, checkpoint.operators)):
+        yield Obstacle(
+            each.uid,
+            f"operator {each.name!r} (uid {each.uid!r}) cannot go on with its state in {where}: {each.reason}. Set it "
+            "back, or give the operator another uid to begin without that state",
+        )
     vertices = {chained.uid: vertex for vertex in plan.vertices for chained in vertex.chain}
     for uid, operator in checkpoint.operators.items():
         if uid in vertices:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.errors import IncompatibleState
+from holdfast.functions.defined_state import DefinedState
 from holdfast.table.changes import Change, changed
 
 __all__ = ["Best"]
@@ -18,16 +20,34 @@ Ranked = tuple[Any, int, Any, Any]
 _KEY = 2
 
 
-class Best(KeyedProcessFunction[Any, Any, Change]):
+class Best(KeyedProcessFunction[Any, Any, Change], DefinedState):
     """Makes a table of the ``n`` best values of each group, as a list. Of equal ones, those that came first are better.
 
     It keeps all rows of a group: when one of the best gets worse or goes, the next one is found among them.
     """
 
-    def __init__(self, n: int, order: Callable[[Any], Any], descending: bool) -> None:
+    def __init__(self, n: int, order: Callable[[Any], Any], descending: bool, shorter: frozenset[int] = frozenset()) -> None:
+        """``shorter``: the numbers of values that earlier programs kept. A list of so many values may lack further ones."""
         self._n = n
+        self._shorter = shorter
         self._order = order
         self._descending = descending
+
+    def definition(self) -> dict[str, Any]:
+        """How many values there are, and in which order."""
+        return {"of": "top_n() of a table", "n": self._n, "descending": self._descending, "shorter": sorted(self._shorter)}
+
+    def continuing(self, stored: Mapping[str, Any]) -> Best:
+        """A group gets its other number of values when one of its rows changes.
+
+        Raises:
+            IncompatibleState: the order is another one.
+        """
+        if stored["descending"] != self._descending:
+            orders = ["the largest" if each else "the smallest" for each in (stored["descending"], self._descending)]
+            raise IncompatibleState(f"it has {orders[0]} values of each group, and the program's top_n() is of {orders[1]}")
+        shorter = frozenset(n for n in (*stored["shorter"], stored["n"]) if n < self._n)
+        return Best(self._n, self._order, self._descending, shorter)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the states of all rows, of the best ones, and of the number of changes."""
@@ -40,6 +60,8 @@ class Best(KeyedProcessFunction[Any, Any, Change]):
         _, added, _, key = value
         before: list[Ranked] = self._best.value() or []
         after = self._without(key, before) if added is None else self._with(key, added, before)
+        if len(before) in self._shorter:
+            after = self._found()
         if after == before:
             return ()
         self._best.update(after or None)
@@ -48,7 +70,7 @@ class Best(KeyedProcessFunction[Any, Any, Change]):
     def _without(self, key: Any, before: list[Ranked]) -> list[Ranked]:
         self._rows.remove(key)
         after = [row for row in before if row[_KEY] != key]
-        return self._found() if len(after) < len(before) == self._n else after
+        return self._found() if len(after) < len(before) == self._n else after[: self._n]
 
     def _with(self, key: Any, value: Any, before: list[Ranked]) -> list[Ranked]:
         order, known = self._order(value), self._rows.get(key)

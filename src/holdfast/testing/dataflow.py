@@ -66,6 +66,7 @@ class Dataflow:
         self._queue: deque[bytes] = deque()
         self._attempt = new_attempt()
         operators = {}
+        self._base = None if snapshot is None else snapshot.checkpoint
         if snapshot is not None:
             check_resumable(self.plan, snapshot.checkpoint)
             operators = snapshot.checkpoint.operators
@@ -173,8 +174,9 @@ class Dataflow:
             job_id="harness",
             job_name=self.plan.name,
             created_at=0,
-            operators=operator_states(self.plan, reports),
+            operators=operator_states(self.plan, reports, self._base),
         )
+        self._base = checkpoint
         self._begin()
         return HarnessSnapshot(checkpoint, self._storage)
 

@@ -117,6 +117,8 @@ class PeriodicWindows(WindowAssigner[V, TimeWindow]):
     at its multiples plus the offset.
     """
 
+    arguments: tuple[int, ...]
+    """Those of the class."""
     ends: tuple[int, int]
     """The distance from one window's end to the next one's, and the end of one of them."""
 
@@ -199,6 +201,7 @@ class TumblingWindows(PeriodicWindows[V]):
         if abs(offset) >= size:
             raise ConfigurationError(f"the offset must be smaller than the windows' size of {size} ms, got {offset} ms")
         super().__init__(size, size, offset)
+        self.arguments = size, offset
         self.ends = size, offset
 
     def windows(self, pane: int) -> list[tuple[int, int]]:
@@ -206,7 +209,7 @@ class TumblingWindows(PeriodicWindows[V]):
         return [(pane, pane + self._size)]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._size}, {self._offset})"
+        return f"{type(self).__name__}{self.arguments}"
 
 
 class TumblingEventTimeWindows(TumblingWindows[V], _EventTime[V]):
@@ -249,6 +252,7 @@ class _Sliding(PeriodicWindows[V]):
             raise ConfigurationError(f"the offset must be smaller than the slide of {slide} ms, got {offset} ms")
         super().__init__(size, math.gcd(size, slide), offset)
         self._slide = slide
+        self.arguments = size, slide, offset
         self.ends = slide, offset + size
 
     @property
@@ -263,7 +267,7 @@ class _Sliding(PeriodicWindows[V]):
         return [(start, start + self._size) for start in reversed(starts)]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._size}, {self._slide}, {self._offset})"
+        return f"{type(self).__name__}{self.arguments}"
 
 
 class SlidingEventTimeWindows(_Sliding[V], _EventTime[V]):
@@ -310,6 +314,7 @@ class _Cumulative(PeriodicWindows[V]):
                 f"the offset must be smaller than the windows' greatest size of {max_size} ms, got {offset} ms"
             )
         super().__init__(max_size, step, offset)
+        self.arguments = max_size, step, offset
         self.ends = step, offset
 
     def windows(self, pane: int) -> list[tuple[int, int]]:
@@ -318,7 +323,7 @@ class _Cumulative(PeriodicWindows[V]):
         return [(start, end) for end in range(pane + self._pane, start + self._size + 1, self._pane)]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._size}, {self._pane}, {self._offset})"
+        return f"{type(self).__name__}{self.arguments}"
 
 
 class CumulativeEventTimeWindows(_Cumulative[V], _EventTime[V]):

@@ -28,6 +28,7 @@ class _CountWindows(WindowAssigner[V, CountWindow]):
                 )
         self._window_size = window_size
         self._window_slide = window_slide
+        self.arguments = window_size, window_slide
         self._counter = ValueStateDescriptor(counter, Types.LONG())
 
     def assign_windows(

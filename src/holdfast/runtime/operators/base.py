@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Flag, auto
 from typing import Any
 
@@ -121,6 +121,21 @@ class OperatorFactory:
 
     def in_batch(self) -> OperatorFactory:
         """The factory for a job in BATCH mode."""
+        return self
+
+    def definition(self) -> dict[str, Any] | None:
+        """What the stored state depends on beside its schema, as plain data for the checkpoint; None: nothing.
+
+        ``of`` tells what has the state, for messages: another operator cannot go on with it.
+        """
+        return None
+
+    def continuing(self, stored: Mapping[str, Any]) -> OperatorFactory:
+        """The factory that goes on with state stored by another definition.
+
+        Raises:
+            IncompatibleState: there is none; the message says what has changed.
+        """
         return self
 
     def functions(self) -> Sequence[Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from holdfast.functions.defined_state import DefinedState
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_life import state_kinds
 
@@ -56,6 +57,14 @@ class FunctionFactory(OperatorFactory):
     def create(self) -> Operator:
         """Create an operator."""
         return self.operator(self.func, *self.options)
+
+    def definition(self) -> dict[str, Any] | None:
+        """That of the function, if it has one."""
+        return self.func.definition() if isinstance(self.func, DefinedState) else None
+
+    def continuing(self, stored: Mapping[str, Any]) -> OperatorFactory:
+        """The factory of a function that goes on with the state."""
+        return replace(self, func=self.func.continuing(stored)) if isinstance(self.func, DefinedState) else self
 
     def functions(self) -> Sequence[Any]:
         """The user's function."""

@@ -8,7 +8,7 @@ entry for the timestamp tells that they have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.errors import IncompatibleState
 from holdfast.functions.join_functions import ProcessJoinFunction
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
@@ -185,6 +186,30 @@ class IntervalJoinOperator(OperatorFactory):
     def functions(self) -> Sequence[Any]:
         """The user's function."""
         return (self.func,)
+
+    def definition(self) -> dict[str, Any]:
+        """The bounds, by which the timers were set, and the sides whose elements without a partner are noted."""
+        return {"of": "an interval join", "bounds": [self.lower, self.upper], "outer": list(self.outer)}
+
+    def continuing(self, stored: Mapping[str, Any]) -> IntervalJoinOperator:
+        """The join goes on, unless elements of the checkpoint would leave at a wrong time, or without a word.
+
+        Raises:
+            IncompatibleState: they would.
+        """
+        lower, upper = stored["bounds"]
+        if [lower, upper] != [self.lower, self.upper]:
+            raise IncompatibleState(
+                f"its elements wait for partners between {lower} and {upper} ms, and the program has the bounds "
+                f"{self.lower} and {self.upper} ms"
+            )
+        for side, outer, before in zip(("left", "right"), self.outer, stored["outer"]):
+            if outer and not before:
+                raise IncompatibleState(
+                    f"it has not noted which elements of the {side} side had a partner, and the program's join is an outer "
+                    "one of that side"
+                )
+        return self
 
     def deadline(self) -> Callable[[int], int] | None:
         """An element is late when the watermark is behind it."""

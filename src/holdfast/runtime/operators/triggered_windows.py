@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import Types
 from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
@@ -19,6 +20,7 @@ from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.trigger_context import TriggerContext
 from holdfast.runtime.operators.window_base import WindowsBase, WindowSpec
 from holdfast.runtime.operators.window_content import Elements, WindowContent
+from holdfast.runtime.operators.window_slices import FormerSlices
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import not_iterable, user_error
 from holdfast.state.entries import LARGE
@@ -107,6 +109,8 @@ class TriggeredWindows(WindowsBase):
         if not isinstance(self._spec.assigner, (PeriodicWindows, SessionWindows, GlobalWindows)):
             self._assigner_ctx.space = state.space("assigner")
             self._assigner_ctx.space.expire_by(self.context.clock, state.timer_queue("ttl"))
+        former = self._spec.former
+        self._former = None if former is None else FormerSlices(state, former, self._content, self._space)
         super().open()
         self._add = self._held.adder(self._slot)
         self._result = self._content.result() if self._evictor is None else None
@@ -122,6 +126,36 @@ class TriggeredWindows(WindowsBase):
     def window_state(self) -> StateSpace:
         """The window function's state of the current key and window."""
         return self._space
+
+    # windows of a checkpoint
+
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
+        """Convert what a checkpoint has of other windows, once."""
+        former, self._former = self._former, None
+        if former is not None:
+            self._convert(former)
+
+    def _convert(self, former: FormerSlices) -> None:
+        """Give each window of the checkpoint a row for each key, and the timers that it would have.
+
+        It keeps its span: new elements come to it only if the program has the same window.
+        """
+        clock, event_time = self.context.clock, self._event_time
+        for number, windows in former.windows():
+            for key, stored in former.rows(number):
+                fired = clock.reached(key) if event_time else MIN_TIMESTAMP
+                left = [each for each in windows if not event_time or self._cleanup_time(each) > fired]
+                for window, row in zip(left, self._table.load([(key, each) for each in left])):
+                    content = former.content(stored)
+                    held = row[self._slot]
+                    row[self._slot] = content if held is None else self._held.merged(held, content)
+                    former.move_states(stored, row)
+                    row[0] |= DIRTY
+                    self._register_cleanup((key, window))
+                    last = min(window[1] - 1, MAX_TIMESTAMP)
+                    if last > fired:
+                        self._cleanup_timers.register(last, (key, window))
+            former.drop(number)
 
     # elements
 
@@ -340,11 +374,13 @@ class TriggeredWindows(WindowsBase):
                 window = window_of(namespace)
                 self._ctx.enter(owner, row_key, row)
                 result = on_time(when, window, self._ctx)
-                goes = cleans and when == self._cleanup_time(namespace)
+                goes = cleans and when >= self._cleanup_time(namespace)
                 if result is not _CONTINUE:
                     self._act(result, method, out, key, window, row, when, goes=goes)
                 if goes:
                     self._remove(owner, key, window, row)
+                elif cleans and self._lateness and row[self._slot] is not None:
+                    self._register_cleanup(owner)  # it began with another allowed lateness, perhaps
         except (Exception, SystemExit) as error:
             raise self._failure(error, f"timer {when} of {window_of(namespace)!r}", key) from error
         out.emit(self.context)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.runtime.operators.aligned_windows import AlignedWindows
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
@@ -13,6 +14,17 @@ from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.paned_windows import PanedWindows
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
 from holdfast.runtime.operators.window_base import WindowSpec
+from holdfast.runtime.operators.window_definition import (
+    ALIGNED,
+    MERGING,
+    PANES,
+    ROWS,
+    TIMED,
+    KeepsAll,
+    check_continues,
+    described,
+    former_windows,
+)
 from holdfast.windowing.assigners import MergingWindowAssigner, PeriodicWindows, TumblingWindows
 from holdfast.windowing.sessions import DynamicEventTimeSessionWindows, EventTimeSessionWindows
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
@@ -34,12 +46,38 @@ class WindowOperator(WindowSpec, OperatorFactory):
         if isinstance(self.assigner, MergingWindowAssigner):
             usual = self.evictor is None and type(self.trigger) is default
             return EventTimeSessions(self) if usual and type(self.assigner) in _EVENT_TIME_SESSIONS else MergingWindows(self)
-        columnar = takes_columns(self)
-        if isinstance(self.assigner, TumblingWindows) and type(self.trigger) is default and self.evictor is None:
+        columnar, form = takes_columns(self), self._form()
+        if form == ALIGNED and isinstance(self.assigner, TumblingWindows):
             return AlignedWindows(self, self.assigner) if columnar is None else ColumnWindows(self, self.assigner, *columnar)
-        if isinstance(self.assigner, PeriodicWindows) and type(self.trigger) is default and self._by_panes():
+        if form == PANES and isinstance(self.assigner, PeriodicWindows):
             return PanedWindows(self, self.assigner) if columnar is None else ColumnPanes(self, self.assigner, columnar[0])
         return TriggeredWindows(self)
+
+    def _form(self) -> str:
+        """The form in which the windows are stored."""
+        if isinstance(self.assigner, MergingWindowAssigner):
+            return MERGING
+        default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
+        if self.by_rows or not isinstance(self.assigner, PeriodicWindows) or type(self.trigger) is not default:
+            return ROWS
+        if isinstance(self.assigner, TumblingWindows) and self.evictor is None:
+            return ALIGNED
+        return PANES if self._by_panes() else ROWS
+
+    def definition(self) -> dict[str, Any]:
+        """The assigner, and what is stored of the windows."""
+        return described(self, self._form())
+
+    def continuing(self, stored: Mapping[str, Any]) -> WindowOperator:
+        """The windows that go on with those of another definition: by rows, if these have others than the program."""
+        own = self.definition()
+        check_continues(own, stored, self.content.merges())
+        evictor = KeepsAll() if stored["content"] == TIMED and self.evictor is None else self.evictor
+        if own["form"] == MERGING or stored["form"] == ROWS:
+            return replace(self, evictor=evictor, by_rows=True)
+        if all(stored[each] == own[each] for each in ("form", "assigner", "arguments")):
+            return self
+        return replace(self, by_rows=True, former=former_windows(stored))
 
     def _by_panes(self) -> bool:
         """Whether windows that overlap can be made of panes."""

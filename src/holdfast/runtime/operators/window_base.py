@@ -25,7 +25,7 @@ from holdfast.runtime.user_code import close_function, open_function, user_calla
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
-from holdfast.windowing.assigners import WindowAssigner
+from holdfast.windowing.assigners import PeriodicWindows, WindowAssigner
 from holdfast.windowing.evictors import Evictor
 from holdfast.windowing.triggers import Trigger
 
@@ -53,6 +53,10 @@ class WindowSpec:
     evictor: Evictor[Any, Any] | None = None
     two_inputs: bool = False
     """Whether the elements come from two streams, as pairs of the input's number and the element."""
+    by_rows: bool = False
+    """Whether each window of a key has a row, whatever the assigner: a checkpoint has them so, or is converted."""
+    former: PeriodicWindows[Any] | None = None
+    """The windows in the checkpoint, by slice, which are converted to rows."""
 
     def functions(self) -> Sequence[Any]:
         """The user's functions."""

@@ -1,0 +1,580 @@
+"""An operator whose parameters have changed since the checkpoint gives right results, or is refused before it begins."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast.cep import CEP, AfterMatchSkipStrategy, Pattern
+from holdfast.common import Time, Types
+from holdfast.datastream import (
+    AggregateFunction,
+    KeyedProcessFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
+    ValueStateDescriptor,
+)
+from holdfast.datastream.batches import Count, Sum, col
+from holdfast.datastream.window import (
+    ContinuousEventTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TimeEvictor,
+    Trigger,
+    TriggerResult,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+)
+from holdfast.errors import IncompatibleState
+from holdfast.table import KStream
+from holdfast.testing import OneInputTestHarness, TwoInputTestHarness
+
+from .inprocess import LEDGERS, LedgerSink
+from .small_programs import timed
+
+Spans = list[tuple[int, int]]
+END = 10**6
+ms = Time.milliseconds
+
+
+class Spell(ProcessWindowFunction):
+    """A window's span with its elements, in any order."""
+
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        window = context.window()
+        yield key, window.start, window.end, sorted(each[1] for each in elements)
+
+
+class WithClear(Spell):
+    def clear(self, context: Any) -> None:
+        pass
+
+
+class Gather(AggregateFunction):
+    """All elements, as a tuple of their numbers."""
+
+    def create_accumulator(self) -> Any:
+        return ()
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return (*accumulator, value[1])
+
+    def get_result(self, accumulator: Any) -> Any:
+        return ((None, number) for number in accumulator)
+
+
+class GatherAndMerge(Gather):
+    def merge(self, a: Any, b: Any) -> Any:
+        return a + b
+
+
+class Told(Spell):
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        (numbers,) = elements
+        return super().process(key, context, list(numbers))
+
+
+def joined(a: Any, b: Any) -> Any:
+    return a[0], 0, (*(a[2] if len(a) > 2 else (a[1],)), *(b[2] if len(b) > 2 else (b[1],)))
+
+
+class ToldOfReduced(Spell):
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        (one,) = elements
+        numbers = one[2] if len(one) > 2 else (one[1],)
+        return super().process(key, context, [(key, number) for number in numbers])
+
+
+CONTENTS: dict[str, Callable[[Any], Any]] = {
+    "elements": lambda windows: windows.process(Spell()),
+    "aggregate": lambda windows: windows.aggregate(GatherAndMerge(), Told()),
+    "reduce": lambda windows: windows.reduce(joined, ToldOfReduced()),
+}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows with their model."""
+
+    assigner: Any
+    spans: Callable[[int], Spans]
+    """The windows of a timestamp."""
+
+
+def tumbling(size: int, offset: int = 0) -> Windows:
+    def spans(at: int) -> Spans:
+        start = at - (at - offset) % size
+        return [(start, start + size)]
+
+    return Windows(TumblingEventTimeWindows.of(ms(size), ms(offset)), spans)
+
+
+def sliding(size: int, slide: int) -> Windows:
+    def spans(at: int) -> Spans:
+        return [(start, start + size) for start in range(at - size + 1, at + 1) if start % slide == 0]
+
+    return Windows(SlidingEventTimeWindows.of(ms(size), ms(slide)), spans)
+
+
+def cumulative(size: int, step: int) -> Windows:
+    def spans(at: int) -> Spans:
+        start = at - at % size
+        return [(start, start + length) for length in range(step, size + 1, step) if start + length > at]
+
+    return Windows(CumulativeEventTimeWindows.of(ms(size), ms(step)), spans)
+
+
+def by_key(how: Callable[[Any], Any], uid: str = "op") -> Callable[[Any], Any]:
+    return lambda stream: how(stream.key_by(lambda each: each[0])).uid(uid)
+
+
+def lives(programs: list[Any], elements: list[Any], cuts: list[int], parallelism: list[int], backend: str) -> list[Any]:
+    """What programs that follow each other give, for elements with timestamps in order."""
+    found: list[Any] = []
+    snapshot = None
+    bounds = [0, *cuts, len(elements)]
+    for program, first, end, count in zip(programs, bounds, bounds[1:], parallelism):
+        configuration = {"state.backend.type": backend, "state.backend.cache.size": "1kb"}
+        with OneInputTestHarness(program, parallelism=count, configuration=configuration, snapshot=snapshot) as harness:
+            for key, at in elements[first:end]:
+                harness.process_element((key, at), at).process_watermark(at - 1)
+            if end == len(elements):
+                harness.process_watermark(END)
+            found += harness.extract_output_values()
+            snapshot = harness.snapshot()
+    return found
+
+
+KINDS = [tumbling(20), tumbling(10), tumbling(10, 3), sliding(20, 10), sliding(30, 10), sliding(15, 6), sliding(5, 10),
+         cumulative(20, 5), cumulative(20, 10), cumulative(30, 10)]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_finish_as_they_were_begun_when_the_program_has_others(content: str, seed: int) -> None:
+    chance = random.Random(f"{seed} {content}")
+    chosen = [chance.choice(KINDS) for _ in range(3)]
+    times = sorted(chance.randrange(90) for _ in range(30))
+    elements = [(chance.choice("abc"), at) for at in times]
+    cuts = sorted(chance.sample(range(1, 30), 2))
+    model: dict[Any, list[int]] = defaultdict(list)
+    for number, (key, at) in enumerate(elements):
+        for span in chosen[sum(number >= cut for cut in cuts)].spans(at):
+            model[(key, *span)].append(at)
+    programs = [by_key(lambda keyed, kind=kind: CONTENTS[content](keyed.window(kind.assigner))) for kind in chosen]
+    counts = [chance.randint(2, 3) for _ in chosen]
+    found = lives(programs, elements, cuts, counts, chance.choice(["hashmap", "rocksdb"]))
+    assert sorted(found) == sorted((*owner, sorted(numbers)) for owner, numbers in model.items())
+
+
+class Doubtful(EventTimeTrigger):
+    """A trigger of the program that decides as the default one."""
+
+
+HARMLESS: dict[str, Callable[[Any], Any]] = {
+    "default trigger named": lambda windows: windows.trigger(EventTimeTrigger()).process(Spell()),
+    "own trigger": lambda windows: windows.trigger(Doubtful()).process(Spell()),
+    "allowed lateness": lambda windows: windows.allowed_lateness(1).process(Spell()),
+    "clear()": lambda windows: windows.process(WithClear()),
+    "several at once": lambda windows: windows.trigger(Doubtful()).allowed_lateness(7).process(WithClear()),
+}
+ELEMENTS = [("ab"[at % 4 // 2], at) for at in range(0, 60, 2)]
+COMMON: dict[str, Any] = {
+    "tumbling": tumbling(20).assigner,
+    "sliding": sliding(20, 10).assigner,
+    "cumulative": cumulative(20, 10).assigner,
+    "session": EventTimeSessionWindows.with_gap(ms(5)),
+}
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["added", "removed"])
+@pytest.mark.parametrize("change", HARMLESS)
+@pytest.mark.parametrize("kind", COMMON)
+def test_a_change_that_alters_no_window_keeps_their_contents(kind: str, change: str, removed: bool) -> None:
+    plain = by_key(lambda keyed: keyed.window(COMMON[kind]).process(Spell()))
+    changed = by_key(lambda keyed: HARMLESS[change](keyed.window(COMMON[kind])))
+    expected = lives([plain], ELEMENTS, [], [1], "hashmap")
+    programs = [changed, plain] if removed else [plain, changed]
+    assert sorted(lives(programs, ELEMENTS, [8], [2, 3], "hashmap")) == sorted(expected)
+    assert sorted(lives([*programs, programs[0]], ELEMENTS, [8, 17], [3, 2, 2], "rocksdb")) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", COMMON)
+def test_windows_go_on_without_the_evictor_that_their_elements_were_kept_for(kind: str) -> None:
+    plain = by_key(lambda keyed: keyed.window(COMMON[kind]).process(Spell()))
+    evicting = by_key(lambda keyed: keyed.window(COMMON[kind]).evictor(CountEvictor.of(1000)).process(Spell()))
+    expected = sorted(lives([plain], ELEMENTS, [], [1], "hashmap"))
+    assert sorted(lives([evicting, plain], ELEMENTS, [8], [2, 2], "hashmap")) == expected
+    assert sorted(lives([evicting, plain, evicting], ELEMENTS, [8, 17], [2, 3, 2], "hashmap")) == expected
+    if kind != "session":
+        gathered = by_key(lambda keyed: keyed.window(COMMON[kind]).aggregate(GatherAndMerge(), Told()))
+        assert sorted(lives([evicting, gathered, plain], ELEMENTS, [8, 17], [2, 2, 2], "hashmap")) == expected
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "cumulative"])
+def a_merge_may_come_to_an_aggregate_function(kind: str) -> None:
+    without = by_key(lambda keyed: keyed.window(COMMON[kind]).aggregate(Gather(), Told()))
+    merging = by_key(lambda keyed: keyed.window(COMMON[kind]).aggregate(GatherAndMerge(), Told()))
+    expected = sorted(lives([merging], ELEMENTS, [], [1], "hashmap"))
+    assert sorted(lives([without, merging, without], ELEMENTS, [8, 17], [2, 2, 2], "hashmap")) == expected
+
+
+def the_gap_of_sessions_may_change() -> None:
+    def sessions(gap: int) -> Any:
+        return by_key(lambda keyed: keyed.window(EventTimeSessionWindows.with_gap(ms(gap))).process(Spell()))
+
+    elements = [("k", at) for at in (0, 4, 8, 20, 23, 40)]
+    assert lives([sessions(5), sessions(10)], elements, [2], [2, 3], "hashmap") == [
+        ("k", 0, 18, [0, 4, 8]), ("k", 20, 33, [20, 23]), ("k", 40, 50, [40]),
+    ]  # fmt: skip
+
+
+class Fires(Trigger):
+    """Fires with each element and at the end."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp())
+        return TriggerResult.FIRE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        pass
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+@pytest.mark.parametrize("trigger", [Fires(), CountTrigger.of(3), ContinuousEventTimeTrigger.of(ms(5))])
+def a_window_fires_at_its_end_with_what_another_trigger_left_in_it(trigger: Any) -> None:
+    with_it = by_key(lambda keyed: keyed.window(COMMON["tumbling"]).trigger(trigger).process(Spell()))
+    plain = by_key(lambda keyed: keyed.window(COMMON["tumbling"]).process(Spell()))
+    found = lives([with_it, plain], ELEMENTS, [8], [2, 2], "hashmap")
+    for last in lives([plain], ELEMENTS, [], [1], "hashmap"):
+        assert last in found
+
+
+@pytest.mark.parametrize("kind", COMMON)
+def nothing_is_left_of_windows_whose_allowed_lateness_changes(kind: str) -> None:
+    def program(lateness: int) -> Any:
+        return by_key(
+            lambda keyed: keyed.window(COMMON[kind]).trigger(Doubtful()).allowed_lateness(lateness).process(Spell())
+        )
+
+    for before, after in ((0, 30), (30, 0), (30, 10)):
+        with OneInputTestHarness(program(before)) as harness:
+            for key, at in ELEMENTS[:8]:
+                harness.process_element((key, at), at).process_watermark(at)
+            snapshot = harness.snapshot()
+        with OneInputTestHarness(program(after), snapshot=snapshot) as harness:
+            harness.process_watermark(END)
+            assert harness.event_time_timers() == []
+            for _, state in harness._dataflow.operators():
+                for space in state.spaces.values() if state is not None else ():
+                    for table in space.tables.values():
+                        assert not [row for row in table.rows.values() if any(slot is not None for slot in row[1:])]
+
+
+class Numbered(ProcessWindowFunction):
+    """Counts its calls for a window in the window's state."""
+
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        calls = context.window_state().get_state(ValueStateDescriptor("calls", Types.LONG()))
+        calls.update((calls.value() or 0) + 1)
+        yield context.window().start, calls.value(), sorted(each[1] for each in elements)
+
+    def clear(self, context: Any) -> None:
+        pass
+
+
+def a_windows_own_state_stays_with_it_when_its_form_changes() -> None:
+    def program(change: Callable[[Any], Any]) -> Any:
+        return by_key(lambda keyed: change(keyed.window(COMMON["tumbling"]).allowed_lateness(100)).process(Numbered()))
+
+    with OneInputTestHarness(program(lambda windows: windows)) as harness:
+        harness.process_element(("k", 5), 5).process_element(("k", 25), 25).process_watermark(20)
+        harness.process_element(("k", 6), 6)
+        assert harness.extract_output_values() == [(0, 1, [5]), (0, 2, [5, 6])]
+        snapshot = harness.snapshot()
+    with OneInputTestHarness(program(lambda windows: windows.trigger(Doubtful())), snapshot=snapshot) as harness:
+        harness.process_element(("k", 7), 7).process_watermark(END)
+        assert harness.extract_output_values() == [(0, 3, [5, 6, 7]), (20, 1, [25])]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (TumblingProcessingTimeWindows.of(ms(20)), TumblingProcessingTimeWindows.of(ms(10))),
+        (TumblingProcessingTimeWindows.of(ms(10)), SlidingProcessingTimeWindows.of(ms(20), ms(10))),
+        (SlidingProcessingTimeWindows.of(ms(20), ms(10)), TumblingProcessingTimeWindows.of(ms(20))),
+    ],
+)
+def windows_of_processing_time_finish_as_they_were_begun(before: Any, after: Any) -> None:
+    def program(assigner: Any) -> Any:
+        return by_key(lambda keyed: keyed.window(assigner).process(Spell()))
+
+    model: dict[Any, list[int]] = defaultdict(list)
+    found = []
+    snapshot = None
+    for assigner, times in ((before, (1, 12, 33)), (after, (34, 47, 60))):
+        with OneInputTestHarness(program(assigner), snapshot=snapshot) as harness:
+            for at in times:
+                harness.set_processing_time(at).process_element(("k", at))
+                for start, end in assigner.windows(assigner.pane_of(at)):
+                    model[start, end].append(at)
+            if assigner is after:
+                harness.set_processing_time(END)
+            found += harness.extract_output_values()
+            snapshot = harness.snapshot()
+    assert sorted(found) == sorted(("k", *span, numbers) for span, numbers in model.items())
+
+
+class OwnWindows(WindowAssigner):
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Any:
+        return tumbling(20).assigner.assign_windows(element, timestamp, context)
+
+    def get_default_trigger(self, env: Any) -> Any:
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class Pass(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+def chosen(names: str, *, strict: bool = False, skip: Any = None, within: int = 1000, condition: Any = None) -> Any:
+    accepts = condition or (lambda name: lambda element: element[2] == name)
+    pattern = Pattern.begin(names[0], skip or AfterMatchSkipStrategy.no_skip()).where(accepts(names[0]))
+    for name in names[1:]:
+        pattern = (pattern.next(name) if strict else pattern.followed_by(name)).where(accepts(name))
+    pattern = pattern.within(ms(within))
+    return by_key(
+        lambda keyed: CEP.pattern(keyed, pattern).select(lambda match: "".join(each[0][2] for each in match.values()))
+    )
+
+
+def window(assigner: Any, how: Callable[[Any], Any] = lambda windows: windows.process(Spell())) -> Any:
+    return by_key(lambda keyed: how(keyed.window(assigner)))
+
+
+AGGREGATED = Types.ROW_NAMED(["key", "number"], [Types.STRING(), Types.LONG()])
+
+
+def aggregated(**aggregates: Any) -> Any:
+    def build(stream: Any) -> Any:
+        rows = stream.map(lambda each: each[:2], AGGREGATED)
+        return rows.key_by(col("key")).window(tumbling(20).assigner).agg(**aggregates).uid("op")
+
+    return build
+
+
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "event time to processing time": (
+        window(tumbling(20).assigner), window(TumblingProcessingTimeWindows.of(ms(20))), "of event time"),
+    "processing time to event time": (
+        window(SlidingProcessingTimeWindows.of(ms(20), ms(10))), window(sliding(20, 10).assigner), "of processing time"),
+    "sessions of another time": (
+        window(EventTimeSessionWindows.with_gap(ms(5))), window(ProcessingTimeSessionWindows.with_gap(ms(5))), "event time"),
+    "windows to sessions": (window(tumbling(20).assigner), window(COMMON["session"]), "sessions"),
+    "sessions to windows": (window(COMMON["session"]), window(sliding(20, 10).assigner), "sessions"),
+    "windows to global ones": (
+        window(tumbling(20).assigner),
+        window(GlobalWindows.create(), lambda w: w.trigger(CountTrigger.of(3)).reduce(joined)), "global windows"),
+    "windows to own ones": (window(tumbling(20).assigner), window(OwnWindows()), "own windows"),
+    "own windows to others": (window(OwnWindows()), window(tumbling(20).assigner), "own windows"),
+    "reduce to aggregate": (
+        window(tumbling(20).assigner, CONTENTS["reduce"]), window(tumbling(20).assigner, CONTENTS["aggregate"]),
+        "hold reduced elements, and those of the program accumulators"),
+    "elements to aggregate": (
+        window(tumbling(20).assigner), window(tumbling(20).assigner, CONTENTS["aggregate"]), "hold elements"),
+    "aggregate to elements": (
+        window(sliding(20, 10).assigner, CONTENTS["aggregate"]), window(sliding(20, 10).assigner), "hold accumulators"),
+    "an evictor": (
+        window(tumbling(20).assigner),
+        window(tumbling(20).assigner, lambda w: w.evictor(TimeEvictor.of(ms(5))).process(Spell())),
+        "an evictor needs them with their timestamps"),
+    "an evictor of sessions": (
+        window(COMMON["session"]),
+        window(COMMON["session"], lambda w: w.evictor(CountEvictor.of(2)).process(Spell())), "an evictor"),
+    "merge removed from sliding windows": (
+        window(sliding(20, 10).assigner, lambda w: w.aggregate(GatherAndMerge(), Told())),
+        window(sliding(20, 10).assigner, lambda w: w.aggregate(Gather(), Told())), r"has no merge\(\)"),
+    "other aggregates": (
+        aggregated(total=Sum("number")), aggregated(count=Count()), r"hold Sum\(number\), .* Count\(\)"),
+    "aggregates in another order": (
+        aggregated(total=Sum("number"), count=Count()), aggregated(count=Count(), total=Sum("number")),
+        r"hold Sum\(number\)"),
+    "count windows of another size": (
+        by_key(lambda keyed: keyed.count_window(5).reduce(joined)),
+        by_key(lambda keyed: keyed.count_window(10).reduce(joined)), "numbered for"),
+    "count windows of another slide": (
+        by_key(lambda keyed: keyed.count_window(6, 2).reduce(joined)),
+        by_key(lambda keyed: keyed.count_window(6, 3).reduce(joined)), "numbered for"),
+    "windows to another operator": (
+        window(tumbling(20).assigner), by_key(lambda keyed: keyed.process(Pass())), "the state of windows"),
+    "a pattern of other names": (chosen("abc"), chosen("xbc"), "a -> b -> c, and the program's is x -> b -> c"),
+    "a longer pattern": (chosen("ab"), chosen("abc"), "a -> b, and"),
+    "a stricter pattern": (chosen("abc"), chosen("abc", strict=True), "another structure"),
+    "a pattern that skips": (
+        chosen("abc"), chosen("abc", skip=AfterMatchSkipStrategy.skip_past_last_event()), "another skip strategy"),
+    "a pattern to windows": (chosen("abc"), window(tumbling(20).assigner), "the state of a pattern, .* windows"),
+    "the best of another number": (
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1])),
+        by_key(lambda keyed: keyed.top_n(3, lambda each: each[1])), r"n 2, .* has n 3"),
+    "the smallest instead of the largest": (
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1])),
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1], descending=False)), "descending True"),
+    "ranks added": (
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1])),
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1], rank_field="rank")), "rank False"),
+    "the last instead of the first": (
+        by_key(lambda keyed: keyed.dedup(Time.hours(1))),
+        by_key(lambda keyed: keyed.dedup(Time.hours(1), keep="last")), "keeps the first"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_cannot_go_on_with_its_state_is_refused_by_name(change: str) -> None:
+    before, after, says = REFUSED[change]
+    with OneInputTestHarness(before) as harness:
+        harness.process_element(("k", 5, "a"), 5).process_element(("k", 7, "b"), 7).process_watermark(7)
+        snapshot = harness.snapshot()
+    with pytest.raises(IncompatibleState, match=says) as refused:
+        OneInputTestHarness(after, snapshot=snapshot)
+    assert "(uid 'op')" in str(refused.value)
+    assert "another uid" in str(refused.value)
+
+
+@pytest.mark.parametrize("names", ["windows to sessions", "a longer pattern"])
+def test_a_refused_program_reads_no_input_and_its_check_says_so(job: Any, names: str) -> None:
+    before, after, says = REFUSED[names]
+
+    def build(program: Any) -> Any:
+        elements = [("k", at, "abc"[at % 3]) for at in range(12)]
+        return lambda env: program(timed(env, elements)).sink_to(LedgerSink("out")).uid("out")
+
+    lab = job(build(before))
+    assert not lab._run_until("after commit", 3)
+    read = list(LEDGERS["out"].values)
+    lab.build = build(after)
+    (problem,) = lab.check().problems
+    with pytest.raises(IncompatibleState, match=says) as refused:
+        lab.run()
+    assert str(refused.value) == problem
+    assert LEDGERS["out"].values == read
+    lab.build = build(before)
+    assert lab.check().restorable
+    lab.run()
+
+
+def a_pattern_goes_on_with_other_conditions_and_another_time() -> None:
+    either = lambda name: lambda element: element[2] in (name, name.upper())
+    elements = [("k", at, name) for at, name in enumerate("aBbc")]
+    for changed in (chosen("abc", condition=either), chosen("abc", within=50, condition=either)):
+        with OneInputTestHarness(chosen("abc")) as harness:
+            harness.process_element(elements[0], 0).process_watermark(0)
+            snapshot = harness.snapshot()
+        with OneInputTestHarness(changed, snapshot=snapshot) as harness:
+            for element in elements[1:]:
+                harness.process_element(element, element[1])
+            assert harness.process_watermark(END).extract_output_values() == ["aBc"]
+
+
+# ---- joins, tables, time-to-live ---------------------------------------------------------------------------------------
+
+
+class Pairs(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        yield left and left[1], right and right[1]
+
+
+def interval(low: int, high: int, kind: str = "inner") -> Any:
+    def build(left: Any, right: Any) -> Any:
+        join = left.key_by(lambda each: each[0]).interval_join(right.key_by(lambda each: each[0])).between(ms(low), ms(high))
+        return (join if kind == "inner" else getattr(join, kind)()).process(Pairs()).uid("op")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (interval(-5, 5), interval(-5, 9), "between -5 and 5 ms, and the program has the bounds -5 and 9 ms"),
+        (interval(0, 5), interval(-1, 5), "bounds -1"),
+        (interval(-5, 5), interval(-5, 5, "left_outer"), "which elements of the left side had a partner"),
+        (interval(-5, 5, "left_outer"), interval(-5, 5, "full_outer"), "of the right side"),
+    ],
+)
+def an_interval_join_whose_elements_would_leave_at_a_wrong_time_is_refused(before: Any, after: Any, says: str) -> None:
+    with TwoInputTestHarness(before) as harness:
+        harness.process_element1(("k", 1), 1)
+        snapshot = harness.snapshot()
+    with pytest.raises(IncompatibleState, match=says):
+        TwoInputTestHarness(after, snapshot=snapshot)
+
+
+def an_outer_interval_join_may_become_an_inner_one() -> None:
+    with TwoInputTestHarness(interval(-5, 5, "left_outer")) as harness:
+        harness.process_element1(("k", 1), 1).process_element1(("k", 3), 3)
+        snapshot = harness.snapshot()
+    with TwoInputTestHarness(interval(-5, 5), snapshot=snapshot) as harness:
+        harness.process_element2(("k", 7), 7).process_both_watermarks(END)
+        assert harness.extract_output_values() == [(3, 7)]
+
+
+def ranked(n: int, descending: bool = True) -> Any:
+    def build(stream: Any) -> Any:
+        table = KStream.of(stream, lambda each: each[0], lambda each: each[1]).to_table()
+        best = table.group_by(lambda key, value: ("all", value)).top_n(n, lambda value: value, descending=descending)
+        return best.to_stream().to_data_stream()
+
+    return build
+
+
+@pytest.mark.parametrize("numbers", [(2, 3), (3, 2), (2, 3, 5), (5, 1, 4), (1, 2, 1)])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_a_table_are_as_many_as_the_program_says_once_a_row_changes(seed: int, numbers: tuple[int, ...]) -> None:
+    chance = random.Random(seed)
+    rows: dict[str, int] = {}
+    snapshot = None
+    for n in numbers:
+        with OneInputTestHarness(ranked(n), snapshot=snapshot) as harness:
+            for _ in range(chance.choice([1, 6])):
+                key, value = chance.choice("abcdefgh"), chance.choice([None, *range(50)])
+                before = dict(rows)
+                rows.update({key: value} if value is not None else {})
+                if value is None:
+                    rows.pop(key, None)
+                harness.clear_output().process_element((key, value), 0)
+                told = harness.extract_output_values()
+                if rows != before and told:
+                    assert told[-1][1] == (sorted(rows.values(), reverse=True)[:n] or None)
+            snapshot = harness.snapshot()
+
+
+def the_best_of_a_table_in_another_order_are_refused() -> None:
+    with OneInputTestHarness(ranked(2)) as harness:
+        harness.process_element(("a", 1), 0)
+        snapshot = harness.snapshot()
+    with pytest.raises(IncompatibleState, match="the largest values of each group"):
+        OneInputTestHarness(ranked(2, descending=False), snapshot=snapshot)
