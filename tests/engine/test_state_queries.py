@@ -20,8 +20,15 @@ from holdfast.datastream import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    ProcessWindowFunction,
     StateTtlConfig,
     ValueStateDescriptor,
+)
+from holdfast.datastream.window import (
+    CountTrigger,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
 )
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
 from holdfast.runtime.queries import StateQueries
@@ -29,7 +36,8 @@ from holdfast.runtime.savepoints import SavepointWriter, new_savepoint
 from holdfast.runtime.settings import JobSettings
 from holdfast.state_api import find_orphans
 
-from .small_programs import program
+from .inprocess import LedgerSink
+from .small_programs import program, timed
 from .test_same_results import config, lab
 
 VALUES = [(f"k{n % 7}", n, n) for n in range(700)]
@@ -168,3 +176,37 @@ def a_query_for_state_that_is_not_there_names_what_is(tmp_path):
             asked.query("keyed", "count", "k1", window=0)
         with pytest.raises(ConfigurationError, match=r"uid 'keyed'. cannot have this key: a key must be hashable"):
             asked.query("keyed", "count", {"k": 1})
+
+
+class Numbers(ProcessWindowFunction):
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        yield key, len(list(elements))
+
+
+@pytest.mark.parametrize(
+    ("windows", "shown"),
+    [
+        (lambda keyed: keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(20))), True),
+        (lambda keyed: keyed.window(SlidingEventTimeWindows.of(Time.milliseconds(20), Time.milliseconds(10))), False),
+        (lambda keyed: keyed.window(EventTimeSessionWindows.with_gap(Time.milliseconds(20))), False),
+        (
+            lambda keyed: keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(20))).trigger(CountTrigger.of(100)),
+            False,
+        ),
+    ],
+    ids=["tumbling", "sliding", "sessions", "with a trigger"],
+)
+def the_content_of_a_window_is_shown_if_it_is_stored_as_a_whole_under_its_start(job, windows, shown):
+    def build(env: Any) -> None:
+        stream = windows(timed(env, [("k", at) for at in range(40)]).key_by(lambda each: each[0]))
+        stream.process(Numbers()).uid("windows").sink_to(LedgerSink("out")).uid("out")
+
+    here = job(build, budget=30)
+    assert not here._run_until("after complete", 1)
+    asked, checkpoint = queries(here)
+    if shown:
+        read = checkpoint.sources["source"].enumerator["only"]
+        assert asked.query("windows", "window-contents", "k", 20).value == [("k", at) for at in range(20, read)]
+    else:
+        with pytest.raises(ConfigurationError, match=r"uid 'windows'. cannot be queried"):
+            asked.query("windows", "window-contents", "k", 20)

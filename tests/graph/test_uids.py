@@ -128,3 +128,21 @@ def test_uids_can_be_made_compulsory():
     env.from_collection([1]).uid("in").map(lambda x: x).name("nameless").print().uid("out")
     with pytest.raises(ConfigurationError, match=r"needs a uid.*'nameless'"):
         env._plan("test")
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_operators_with_state_that_only_their_order_distinguishes_are_told_once(given, caplog):
+    class Alike(KeyedProcessFunction):
+        def process_element(self, value, ctx):
+            yield value
+
+    env = environment()
+    source = env.from_collection([1])
+    for number in range(3):
+        counted = source.key_by(lambda x: x).process(Alike()).name(f"alike, {given}")
+        if given:
+            counted.uid(f"alike {number}")
+        counted.print()
+    for _ in range(2):
+        env._plan("test")
+    assert [record.levelname for record in caplog.records if "are alike" in record.message] == ["WARNING"] * (not given)

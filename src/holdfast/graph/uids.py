@@ -3,12 +3,14 @@
 A derived uid is a hash of the operator (its kind, its name, the names of its functions) and of its inputs' uids. A
 counter in program order distinguishes equal operators. A derived uid survives another branch, another parallelism and
 another order of unrelated lines. It changes when the operator, or one upstream back to the nearest explicit uid, gets
-another name or function.
+another name or function. Equal operators with state are warned of: when one of them goes, or they change places, they take
+each other's state.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +21,10 @@ from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
 
 __all__ = ["assign_uids"]
+
+log = logging.getLogger("holdfast")
+_told: set[str] = set()
+"""The uids of operators that have been warned of: a job plans several times."""
 
 
 def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[tuple[int, str | None]]]) -> dict[int, str]:
@@ -40,6 +46,8 @@ def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[
             signature = orjson.dumps([operator.kind, operator.name, _function_names(operator), inputs])
             uid = hashlib.blake2b(signature + b"#%d" % twins[signature], digest_size=16).hexdigest()
             twins[signature] += 1
+            if twins[signature] == 2:
+                _warn_of_alike(operator, uid)
         else:
             uid = operator.uid
             if uid in owners:
@@ -50,6 +58,17 @@ def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[
         owners[uid] = operator
         uids[operator.id] = uid
     return uids
+
+
+def _warn_of_alike(operator: Physical, uid: str) -> None:
+    """Warn of an operator with state that differs from another one in its place in the program only, once."""
+    if uid not in _told and isinstance(operator, OperatorTransformation) and operator.factory.state:
+        _told.add(uid)
+        log.warning(
+            "several operators with state are alike, %s, and have no uid: if one of them is removed, or they change places, a "
+            "later start gives each the state of another one. Set a uid(...) for each",
+            operator,
+        )
 
 
 def _function_names(operator: Physical) -> list[str]:

@@ -17,6 +17,8 @@ from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.job_client import HeldCheckpoint
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.operators.window_content import CONTENTS
+from holdfast.runtime.operators.window_definition import ALIGNED
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.canonical import opened_part, part_of
 from holdfast.state.column import Column
@@ -32,7 +34,7 @@ class Answer(NamedTuple):
     """The answer to a query."""
 
     value: Any
-    """The state's content, as its handle shows it; None: the key has none."""
+    """The state's content, as its handle shows it, or the accumulator of an aggregating state; None: the key has none."""
     checkpoint_id: CheckpointId
     """The checkpoint that contains it."""
 
@@ -68,7 +70,7 @@ class StateQueries:
             uid: The operator's uid.
             name: The state's name.
             key: The key.
-            window: The start of an aligned window, in ms, for the content of windows.
+            window: The start of a tumbling window, in ms, for the content of windows.
 
         Raises:
             CheckpointError: no checkpoint has been completed yet.
@@ -115,6 +117,11 @@ class StateQueries:
                 f"there is no keyed state of an operator with uid {uid!r}; the job has state of {', '.join(keyed) or 'none'}"
             )
         where = f"{operator.name!r} (uid {uid!r})"
+        if name == CONTENTS and (operator.definition or {}).get("form", ALIGNED) != ALIGNED:
+            raise ConfigurationError(
+                f"the windows of operator {where} cannot be queried: only the contents of tumbling windows without a trigger or "
+                "an evictor are stored under their start"
+            )
         try:
             group = key_group(key, operator.max_parallelism)
         except TypeError as error:
