@@ -65,8 +65,8 @@ def _warn_of_alike(operator: Physical, uid: str) -> None:
     if uid not in _told and isinstance(operator, OperatorTransformation) and operator.factory.state:
         _told.add(uid)
         log.warning(
-            "several operators with state are alike, %s, and have no uid: if one of them is removed, or they change places, a "
-            "later start gives each the state of another one. Set a uid(...) for each",
+            "several operators with state are alike, %s, and have no uid: if one of them is removed, or they change places, "
+            "a later start gives each the state of another one. Set a uid(...) for each",
             operator,
         )
 

@@ -119,8 +119,8 @@ class StateQueries:
         where = f"{operator.name!r} (uid {uid!r})"
         if name == CONTENTS and (operator.definition or {}).get("form", ALIGNED) != ALIGNED:
             raise ConfigurationError(
-                f"the windows of operator {where} cannot be queried: only the contents of tumbling windows without a trigger or "
-                "an evictor are stored under their start"
+                f"the windows of operator {where} cannot be queried: only contents of tumbling windows without a trigger "
+                "or an evictor are stored under their start"
             )
         try:
             group = key_group(key, operator.max_parallelism)
