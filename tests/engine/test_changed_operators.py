@@ -272,7 +272,7 @@ def a_window_fires_at_its_end_with_what_another_trigger_left_in_it(trigger: Any)
 
 
 @pytest.mark.parametrize("kind", COMMON)
-def nothing_is_left_of_windows_whose_allowed_lateness_changes(kind: str) -> None:
+def test_nothing_is_left_of_windows_whose_allowed_lateness_changes(kind: str) -> None:
     def program(lateness: int) -> Any:
         return by_key(
             lambda keyed: keyed.window(COMMON[kind]).trigger(Doubtful()).allowed_lateness(lateness).process(Spell())
@@ -326,7 +326,7 @@ def a_windows_own_state_stays_with_it_when_its_form_changes() -> None:
         (SlidingProcessingTimeWindows.of(ms(20), ms(10)), TumblingProcessingTimeWindows.of(ms(20))),
     ],
 )
-def windows_of_processing_time_finish_as_they_were_begun(before: Any, after: Any) -> None:
+def test_windows_of_processing_time_finish_as_they_were_begun(before: Any, after: Any) -> None:
     def program(assigner: Any) -> Any:
         return by_key(lambda keyed: keyed.window(assigner).process(Spell()))
 
