@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.entries import CheckpointRecord, Completed, Takeover
@@ -64,6 +65,7 @@ operators = st.builds(
     listed=st.dictionaries(st.text(), listed, max_size=2),
     subtasks=st.lists(subtasks, max_size=3),
     watermarks=st.lists(int64, max_size=3),
+    ahead=st.lists(st.tuples(natural, natural, int64), max_size=3),
     generators=st.lists(plain, max_size=3),
 )
 sources = st.builds(SourceState, enumerator=plain, watermarks=st.dictionaries(st.text(), plain_dict, max_size=2))
@@ -203,6 +205,15 @@ TAKEOVER = Takeover(
     requested=0,
     created_at=1_700_000_000_000,
 )
+RESCALED = msgspec.structs.replace(
+    CHECKPOINT,
+    operators={
+        uid: msgspec.structs.replace(each, watermarks=[50, 60], ahead=[(0, 11, 70), (64, 70, 80)])
+        for uid, each in CHECKPOINT.operators.items()
+    },
+)
+"""Some key groups are ahead of their subtasks."""
+AHEAD = msgspec.structs.replace(EXAMPLE, checkpoint=record_of(RESCALED))
 MANIFEST = Layer(reset=["gone"], ended=["old source"], sources={"payments": SourceState({"offsets": {}})})
 
 

@@ -14,7 +14,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 from holdfast.testing.memory_store import MemoryStore
 
-from .metadata_examples import CHECKPOINT, EXAMPLE, MANIFEST, TAKEOVER, entries, whole
+from .metadata_examples import AHEAD, CHECKPOINT, EXAMPLE, MANIFEST, TAKEOVER, entries, whole
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -24,7 +24,7 @@ def test_a_log_entry_comes_back_as_it_was(entry):
     assert decode_entry(encode_entry(entry), "f") == entry
 
 
-@pytest.mark.parametrize(("name", "entry"), [("completed", EXAMPLE), ("takeover", TAKEOVER)])
+@pytest.mark.parametrize(("name", "entry"), [("completed", EXAMPLE), ("takeover", TAKEOVER), ("ahead", AHEAD)])
 def test_entries_of_form_2_stay_readable(name, entry):
     assert decode_entry((GOLDEN / f"log_{name}_v2.bin").read_bytes(), name) == entry
 

@@ -127,7 +127,7 @@ class WindowsBase(Operator):
         self._spec = spec
         self._content = spec.content
         self._event_time = spec.assigner.is_event_time()
-        self._lateness = spec.allowed_lateness_ms if self._event_time else 0
+        self._lateness = spec.allowed_lateness_ms
         self._tag = spec.late_tag
 
     def open(self) -> None:
