@@ -12,11 +12,13 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.connectors.base import EpochInput
 from holdfast.connectors.kafka.cluster import PendingOffsets
 from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.connectors.kafka.positions import Positions
 from holdfast.connectors.kafka.source import KafkaSource
+from holdfast.connectors.kafka.tokens import token_topic
 from holdfast.errors import ConfigurationError, InputLost
 from kafka_fixtures import produce
 from kafka_source_helpers import INFO, Job, source
@@ -41,7 +43,7 @@ def a_share_takes_all_it_may_and_is_fair(available: dict[int, int], limit: int) 
 
 def the_positions_survive_encoding() -> None:
     a, b = KafkaTopicPartition("a", 0), KafkaTopicPartition("b", 3)
-    positions = Positions({"a": "id-a", "b": "id-b"}, {a: 5, b: 7}, {b: 9}, {a}, set(), {b: 2})
+    positions = Positions({"a": "id-a", "b": "id-b"}, {a: 5, b: 7}, {b: 9}, ["latest", 0, [], "NONE"], {a}, set(), {b: 2})
     assert Positions.decode(positions.encode()) == positions
 
 
@@ -215,6 +217,94 @@ class TestPlanning:
                     job.enumerator.plan(10)
         with pytest.raises(InputLost, match="was deleted and created again"):
             Job(src, state)
+
+    @pytest.mark.parametrize(("policy", "first"), [("earliest", ["x", "y"]), ("latest", [])])
+    def test_a_recreated_topic_is_read_if_a_policy_says_so(
+        self, kafka: Any, new_topic: Any, policy: str, first: list[str]
+    ) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, ["a", "b", "c"])
+        src = source(kafka, topics=(topic,), **{"partition.discovery.interval.ms": 50, "auto.offset.reset": policy})
+        with Job(src) as job:
+            assert job.epoch() == ["a", "b", "c"]
+            state = job.enumerator.snapshot()
+            kafka.delete_topic(topic)
+            kafka.create_topic(topic)
+            produce(kafka.bootstrap_servers, topic, ["x", "y"])
+            with Job(src, state) as restarted:
+                assert restarted.epoch() == first
+            while job.enumerator.snapshot()["topics"] == state["topics"]:
+                job.enumerator.wait(0.1)
+            produce(kafka.bootstrap_servers, topic, ["z"])
+            found: list[str] = []
+            while "z" not in found:
+                job.enumerator.wait(1)
+                found += job.epoch()
+            assert found == [*first, "z"]
+
+    def test_a_topic_of_the_pattern_that_was_deleted_while_the_job_was_down_is_lost_input(
+        self, kafka: Any, new_topic: Any
+    ) -> None:
+        topic = new_topic()
+        kafka.create_topic(topic + "-b")
+        with Job(source(kafka, pattern=re.compile(topic + ".*"))) as job:
+            job.epoch()
+            state = job.enumerator.snapshot()
+        kafka.delete_topic(topic + "-b")
+        with pytest.raises(InputLost, match=f"topic {topic}-b was deleted"):
+            Job(source(kafka, pattern=re.compile(topic + ".*")), state)
+        with Job(source(kafka, pattern=re.compile(topic)), state) as job:  # which no longer asks for the topic
+            assert list(job.enumerator.snapshot()["topics"]) == [topic]
+        policy = {"auto.offset.reset": "latest"}
+        with Job(source(kafka, pattern=re.compile(topic + ".*"), **policy), state) as job:
+            assert list(job.enumerator.snapshot()["topics"]) == [topic]
+
+    def test_a_pattern_does_not_match_the_topics_with_tokens_of_sinks(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        kafka.create_topic(token_topic(topic))
+        with Job(source(kafka, pattern=re.compile(topic + ".*"))) as job:
+            assert list(job.enumerator.snapshot()["topics"]) == [topic]
+
+    def test_the_stopping_offsets_are_those_of_the_program(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        at = KafkaTopicPartition(topic, 0)
+        produce(kafka.bootstrap_servers, topic, ["a", "b", "c", "d", "e"])
+        two = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.offsets({at: 2}), is_bounded=True)
+        latest = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)
+        unbounded = source(kafka, topics=(topic,))
+        with Job(two) as job:
+            plan = job.enumerator.plan(10)
+            assert (job.read(plan.ranges), plan.finished) == (["a", "b"], True)
+            state = job.enumerator.snapshot()
+        with Job(two, state) as job:
+            assert job.enumerator.plan(10) == EpochInput((), 0, True)
+        with Job(unbounded, state) as job:
+            assert job.epoch() == ["c", "d", "e"]
+            after = job.enumerator.snapshot()
+        produce(kafka.bootstrap_servers, topic, ["f"])
+        with Job(latest, after) as job:
+            stopping = job.enumerator.snapshot()
+            produce(kafka.bootstrap_servers, topic, ["g"])
+            plan = job.enumerator.plan(10)
+            assert (job.read(plan.ranges), plan.finished) == (["f"], True)
+        with Job(latest, stopping) as job:  # the same program: they stay as they were at its first start
+            plan = job.enumerator.plan(10)
+            assert (job.read(plan.ranges), plan.finished) == (["f"], True)
+
+    def test_a_checkpoint_of_a_release_that_stored_no_initializer_keeps_its_stopping_offsets(
+        self, kafka: Any, new_topic: Any
+    ) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, ["a", "b"])
+        latest = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)
+        with Job(latest) as job:
+            state = job.enumerator.snapshot()
+            del state["stopping"]
+        produce(kafka.bootstrap_servers, topic, ["c"])
+        with Job(latest, state) as job:
+            assert job.epoch() == ["a", "b"]
+        with Job(source(kafka, topics=(topic,)), state) as job:
+            assert job.epoch() == ["a", "b", "c"]
 
     def test_unreadable_input_is_refused_before_the_job_starts(self, kafka: Any, new_topic: Any) -> None:
         with pytest.raises(ConfigurationError, match="there is no topic nowhere"):

@@ -28,6 +28,8 @@ from holdfast.errors import ConfigurationError, HoldfastError
 __all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic", "silence_of"]
 
 ANSWER_TIMEOUT_S = 8.0
+TOKEN_TOPIC_END = "-holdfast-tokens"
+"""The end of the names of token topics (`tokens.token_topic`)."""
 _LEADER_S = 5.0
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
@@ -194,13 +196,14 @@ class ClusterView:
         return str(self._ask(described, f"the settings of topic {topic}")[name].value)
 
     def matching(self, pattern: re.Pattern[str]) -> list[str]:
-        """The sorted names of topics whose whole name matches; internal topics are excluded.
+        """The sorted names of topics whose whole name matches; internal topics and those of sinks' tokens are excluded.
 
         Raises:
             BrokerUnavailable: the brokers do not answer.
         """
         listed = self._ask(lambda: self._admin.list_topics(timeout=ANSWER_TIMEOUT_S), "the list of topics")
-        return sorted(n for n in listed.topics if pattern.fullmatch(n) and not n.startswith("__"))
+        found = (n for n in listed.topics if pattern.fullmatch(n))
+        return sorted(n for n in found if not n.startswith("__") and not n.endswith(TOKEN_TOPIC_END))
 
     def ask_ends(self, partitions: Iterable[KafkaTopicPartition], timeout: float = ANSWER_TIMEOUT_S) -> PendingOffsets:
         """Request the ends of partitions; returns at once."""

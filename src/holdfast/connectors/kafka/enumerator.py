@@ -13,7 +13,7 @@ from holdfast.connectors.base import EpochInput, SplitRange
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, PendingOffsets, Topic
 from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaTopicPartition
-from holdfast.connectors.kafka.positions import Positions, check_topic, first_positions, offsets_of
+from holdfast.connectors.kafka.positions import Positions, created_again, first_positions, offsets_of
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, HoldfastError, InputLost
 
@@ -147,29 +147,72 @@ class KafkaEnumerator:
         partitions = self._selected(found)
         self._positions = Positions(topics={t.name: t.id for t in found})
         self._positions.next = first_positions(self._source, self._view, partitions)
-        if self._source.stopping_offsets is not None:
-            self._positions.stop = offsets_of(
-                self._source.stopping_offsets, self._source, self._view, partitions, "stopping"
-            )
+        self._positions.stop_at(self._source.stopping_offsets, self._stops(partitions))
+
+    def _stops(self, partitions: list[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        stopping = self._source.stopping_offsets
+        return {} if stopping is None else offsets_of(stopping, self._source, self._view, partitions, "stopping")
 
     def _resume(self, positions: Positions, topics: dict[str, Topic | None]) -> None:
+        self._positions = positions
         for name in [n for n in positions.topics if n not in topics]:
-            _logger.warning("%s: topic %s is no longer among the source's topics; its position is dropped", self._name, name)
+            pattern = self._source.pattern
+            if pattern is not None and pattern.fullmatch(name) and self._view.topics([name])[name] is None:
+                self._gone(name)
+            else:
+                _logger.warning(
+                    "%s: topic %s is no longer among the source's topics; its position is dropped", self._name, name
+                )
             positions.forget(name)
         for name, topic in topics.items():
             if name in positions.topics:
                 if topic is None:
                     raise InputLost(self._deleted(name))
-                check_topic(self._name, positions, topic)
+                self._check_topic(topic)
         found = self._existing(topics)
         partitions = self._selected(found)
-        self._positions = positions
+        if changed := not positions.says(self._source.stopping_offsets):
+            _logger.warning("%s: the program has other stopping offsets than the checkpoint; they apply now", self._name)
+            positions.stop_at(self._source.stopping_offsets, self._stops(partitions))
         known = [p for p in partitions if p in positions.next]
         beginnings = self._view.beginnings(partitions)
         lost = {p: beginnings[p] for p in known if positions.next[p] < beginnings[p] and p not in positions.closed}
         if lost:
             positions.move(self._reset(lost))
-        self._add(found, [p for p in partitions if p not in positions.next], beginnings)
+        self._add(found, [p for p in partitions if p not in positions.next], beginnings, with_stops=changed)
+
+    def _check_topic(self, topic: Topic) -> None:
+        """Check that the topic is still the one read so far; if a policy allows it, begin with another one.
+
+        Raises:
+            InputLost: it is another one, and no policy allows it.
+        """
+        told = created_again(self._positions, topic)
+        policy = self._source.reset_policy
+        if told and (policy is KafkaOffsetResetStrategy.NONE or self._source.stopping_offsets is not None):
+            raise InputLost(
+                f"{self._name}: {told}. To read the new topic, start the job without its state, or set the property "
+                "auto.offset.reset to earliest or latest (for a source without stopping offsets)"
+            )
+        if told:
+            _logger.error("%s: %s. The new one is read from %s, as auto.offset.reset says", self._name, told, policy.name)
+            self._positions.forget(topic.name)
+            for known in (self._ends, self._epochs, self._shrunk):
+                for partition in [p for p in known if p.topic == topic.name]:
+                    del known[partition]
+            if policy is KafkaOffsetResetStrategy.LATEST:
+                self._positions.topics[topic.name] = topic.id
+                self._positions.next |= self._view.ends(self._selected([topic]))
+
+    def _gone(self, name: str) -> None:
+        """Handle a topic of the pattern that was deleted while the job did not run.
+
+        Raises:
+            InputLost: no policy allows it.
+        """
+        if self._source.reset_policy is KafkaOffsetResetStrategy.NONE:
+            raise InputLost(self._deleted(name))
+        _logger.error("%s. It goes on without the topic, as auto.offset.reset allows", self._deleted(name))
 
     def _reset(self, lost: dict[KafkaTopicPartition, int]) -> dict[KafkaTopicPartition, int]:
         """Return the next offsets of partitions that lost their next records."""
@@ -216,9 +259,16 @@ class KafkaEnumerator:
             raise ConfigurationError(f"{self._name}: there is no partition {', '.join(map(str, missing))}")
         return sorted(chosen)
 
-    def _add(self, topics: list[Topic], new: list[KafkaTopicPartition], beginnings: dict[KafkaTopicPartition, int]) -> None:
+    def _add(
+        self,
+        topics: list[Topic],
+        new: list[KafkaTopicPartition],
+        beginnings: dict[KafkaTopicPartition, int],
+        *,
+        with_stops: bool = False,
+    ) -> None:
         """Add partitions that appeared after the job's start, and read them from the beginning."""
-        if new and self._positions.next and self._source.stopping_offsets is not None:
+        if new and self._positions.next and self._source.stopping_offsets is not None and not with_stops:
             return  # the stopping offsets were fixed at the start, for the partitions at that time
         self._positions.topics.update({t.name: t.id for t in topics})
         for partition in new:
@@ -332,7 +382,7 @@ class KafkaEnumerator:
                 continue
             self._missing_since.pop(name, None)
             if name in self._positions.topics:
-                check_topic(self._name, self._positions, topic)
+                self._check_topic(topic)
         lost = {
             p: first
             for p, first in beginnings.items()
@@ -354,9 +404,11 @@ class KafkaEnumerator:
         return topics, self._view.beginnings([p for p in every if chosen is None or p in chosen])
 
     def _deleted(self, name: str) -> str:
+        told = f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is gone"
+        if self._source.pattern is None:
+            return f"{told}. Start the job without its state if that is all right"
         return (
-            f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is gone. "
-            "Start the job without its state if that is all right"
+            f"{told}. If that is all right, set the property auto.offset.reset=earliest, or start the job without its state"
         )
 
     def _note_silence(self, reason: str | None) -> None:

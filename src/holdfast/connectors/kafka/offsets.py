@@ -109,6 +109,11 @@ class KafkaOffsetsInitializer:
                 raise ConfigurationError(f"the offset of {partition} is {offset!r}; offsets are integers from 0")
         return KafkaOffsetsInitializer(OffsetKind.OFFSETS, _offsets=dict(offsets), _reset=offset_reset_strategy)
 
+    def described(self) -> list[Any]:
+        """The initializer as plain data, by which a restored job tells whether its program has another one."""
+        offsets = [[p.topic, p.partition, offset] for p, offset in sorted(self._offsets.items())]
+        return [self._kind.value, self._timestamp, offsets, self._reset.name]
+
     @staticmethod
     def of(what: KafkaOffsetsInitializer | str) -> KafkaOffsetsInitializer:
         """Return the initializer; a str names it.

@@ -19,7 +19,7 @@ from holdfast.errors import ConfigurationError, InputLost
 if TYPE_CHECKING:
     from holdfast.connectors.kafka.cluster import ClusterView, Topic
 
-__all__ = ["Positions", "check_positions", "check_topic", "first_positions", "offsets_of"]
+__all__ = ["Positions", "check_positions", "created_again", "first_positions", "offsets_of"]
 
 _VERSION = 1
 
@@ -34,6 +34,9 @@ class Positions:
     """The first offset not yet planned."""
     stop: dict[KafkaTopicPartition, int] = field(default_factory=dict)
     """The stopping offsets, if any."""
+    stopping: list[Any] | None = None
+    """What the program says of them (`KafkaOffsetsInitializer.described`); None: the source has none. Empty: not known, the
+    checkpoint is of a release that did not store it."""
     announced: set[KafkaTopicPartition] = field(default_factory=set)
     """Partitions announced to the runtime by a range."""
     closed: set[KafkaTopicPartition] = field(default_factory=set)
@@ -46,6 +49,7 @@ class Positions:
         return {
             "version": _VERSION,
             "topics": dict(self.topics),
+            "stopping": self.stopping,
             "partitions": [
                 [
                     p.topic,
@@ -63,7 +67,7 @@ class Positions:
     @classmethod
     def decode(cls, state: Mapping[str, Any]) -> Positions:
         """Decode plain data that `check_positions` has not refused; the inverse of `encode`."""
-        positions = cls(topics=dict(state["topics"]))
+        positions = cls(topics=dict(state["topics"]), stopping=state.get("stopping", []))
         for topic, number, offset, stop, announced, closed, *epoch in state["partitions"]:
             partition = KafkaTopicPartition(topic, number)
             positions.next[partition] = offset
@@ -80,6 +84,19 @@ class Positions:
     def at_stop(self, partition: KafkaTopicPartition, offset: int) -> bool:
         """Whether the offset is at or past the partition's stopping offset; a partition may even start past it."""
         return partition in self.stop and offset >= self.stop[partition]
+
+    def says(self, stopping: KafkaOffsetsInitializer | None) -> bool:
+        """Whether the stopping offsets are those of a program with this initializer."""
+        if self.stopping == []:
+            return bool(self.stop) == (stopping is not None)
+        return self.stopping == (None if stopping is None else stopping.described())
+
+    def stop_at(self, stopping: KafkaOffsetsInitializer | None, offsets: Mapping[KafkaTopicPartition, int]) -> None:
+        """Take other stopping offsets: partitions that had ended go on, and those beyond their new end will end."""
+        self.stopping = None if stopping is None else stopping.described()
+        self.stop = dict(offsets)
+        self.announced -= self.closed
+        self.closed.clear()
 
     def move(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
         """Move positions past lost records."""
@@ -107,20 +124,16 @@ def check_positions(state: Any) -> None:
     check_form(state, ("version", "topics", "partitions"), "KafkaSource", _VERSION)
 
 
-def check_topic(source: str, positions: Positions, topic: Topic) -> None:
-    """Check that the topic is still the one read so far.
-
-    Raises:
-        InputLost: the topic was deleted and re-created.
-    """
+def created_again(positions: Positions, topic: Topic) -> str:
+    """What happened to a topic that is another one than the one read so far; empty: nothing."""
     before = positions.topics[topic.name]
-    if topic.id != before:
-        offsets = {p.partition: o for p, o in positions.next.items() if p.topic == topic.name}
-        raise InputLost(
-            f"{source}: topic {topic.name} was deleted and created again (its id was {before}, now it is {topic.id}), "
-            f"so the positions by partition {offsets} are meaningless. Start the job without its state to read the "
-            "new topic"
-        )
+    if topic.id == before:
+        return ""
+    offsets = {p.partition: o for p, o in positions.next.items() if p.topic == topic.name}
+    return (
+        f"topic {topic.name} was deleted and created again (its id was {before}, now it is {topic.id}), so the positions by "
+        f"partition {offsets} are meaningless"
+    )
 
 
 def first_positions(

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from holdfast.checkpoint.ids import Epoch
-from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
+from holdfast.connectors.kafka.cluster import TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.config import admin_properties, consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.outbox import OutgoingBatch
@@ -85,7 +85,7 @@ def token_topic(prefix: str) -> str:
     'payments-holdfast-tokens'
     """
     safe = _UNSAFE.sub("-", prefix)[:200]
-    return f"{safe if safe == prefix else f'{safe}-{xxhash.xxh3_64_hexdigest(prefix.encode())[:8]}'}-holdfast-tokens"
+    return f"{safe if safe == prefix else f'{safe}-{xxhash.xxh3_64_hexdigest(prefix.encode())[:8]}'}{TOKEN_TOPIC_END}"
 
 
 def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | None) -> None:
