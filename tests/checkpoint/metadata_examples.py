@@ -214,6 +214,8 @@ RESCALED = msgspec.structs.replace(
 )
 """Some key groups are ahead of their subtasks."""
 AHEAD = msgspec.structs.replace(EXAMPLE, checkpoint=record_of(RESCALED))
+ON_TRIAL = msgspec.structs.replace(EXAMPLE, savepoint="file:///savepoint", trial=True, requested=9, claim=True)
+TAKEOVER_ON_TRIAL = msgspec.structs.replace(TAKEOVER, savepoint="file:///old", claim=True, copy=15, position=16)
 MANIFEST = Layer(reset=["gone"], ended=["old source"], sources={"payments": SourceState({"offsets": {}})})
 
 

@@ -5,10 +5,12 @@ import threading
 import pytest
 
 from holdfast.checkpoint.entries import FORMAT_VERSION, Takeover, encode_entry
+from holdfast.checkpoint.ids import epoch_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
+from holdfast.checkpoint.takeover import FromSavepoint
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, IncompatibleState, StorageError
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
 
 from .conftest import checkpoint, quick
@@ -309,7 +311,7 @@ def test_the_user_goes_back_to_a_checkpoint_once(storage, paths):
     # The setting is still there when the job starts again: it has been obeyed.
     again = CheckpointLog(storage, paths)
     assert again.take_over(restore_from=2).restored == newest
-    assert [c.checkpoint_id for c in again.owned.retained] == [newest.checkpoint_id, 2]
+    assert [c.checkpoint_id for c in again.owned.retained] == [newest.checkpoint_id]
 
 
 @pytest.mark.parametrize("wrong", [1, 9])
@@ -353,3 +355,171 @@ def test_a_driver_that_takes_over_slowly_from_a_fast_one_finds_nothing_damaged(m
     with pytest.raises(Fenced):
         complete(old)
     complete(new)
+
+
+# ---- starts on trial
+
+
+def ids(log):
+    return [c.checkpoint_id for c in log.read_retained()]
+
+
+@pytest.fixture
+def three(storage, paths):
+    """A log with the checkpoints 2, 3 and 4, whose driver is gone."""
+    log, _ = new_driver(storage, paths)
+    return [complete(log, output=True) for _ in range(3)]
+
+
+SAVEPOINT = FromSavepoint("file:///savepoint", 40)
+
+
+def copied(log, taken):
+    """Complete the copy of the savepoint."""
+    log.complete(checkpoint(taken.next_id, taken.generation), SAVEPOINT.uri)
+
+
+@pytest.mark.parametrize("request_", [{"restore_from": 2}, {"savepoint": SAVEPOINT}])
+def test_a_start_on_trial_keeps_the_jobs_checkpoints_until_its_first_own_one(storage, paths, three, request_):
+    log = CheckpointLog(storage, paths)
+    taken = log.take_over(**request_)
+    assert taken.trial
+    assert taken.passed_over is not None
+    assert taken.passed_over.checkpoint_id == 4
+    assert ids(log) == [4, 3, 2]
+    if taken.begins_from_savepoint:
+        copied(log, taken)
+        assert ids(log) == [4, 3, 2]
+    assert log.started_from() == ""
+    plain = CheckpointLog(storage, paths)
+    assert plain.take_over().restored == three[-1]
+    assert complete(plain).checkpoint_id == ids(log)[0]
+    assert [c.checkpoint_id for c in plain.owned.retained][1:] == [4, 3]
+
+
+def test_the_first_own_checkpoint_ends_a_trial(storage, paths, three):
+    log = CheckpointLog(storage, paths)
+    copied(log, log.take_over(savepoint=SAVEPOINT))
+    own = complete(log)
+    assert ids(log) == [own.checkpoint_id]
+    assert log.started_from() == SAVEPOINT.uri
+    again = CheckpointLog(storage, paths).take_over(savepoint=SAVEPOINT)
+    assert (again.restored, again.trial, again.begins_from_savepoint) == (own, False, False)
+
+
+def test_a_savepoint_is_copied_once_however_often_its_trial_is_begun(storage, paths, three):
+    log = CheckpointLog(storage, paths)
+    taken = log.take_over(savepoint=SAVEPOINT)
+    copied(log, taken)
+    for driver in (log, CheckpointLog(storage, paths), CheckpointLog(storage, paths)):
+        again = driver.take_over(savepoint=SAVEPOINT)
+        assert (again.begins_from_savepoint, again.trial) == (False, True)
+        assert again.restored is not None
+        assert again.restored.checkpoint_id == taken.next_id
+    assert driver.take_over(damaged(taken.next_id), savepoint=SAVEPOINT).begins_from_savepoint
+
+
+def test_a_trial_without_checkpoints_to_go_back_to_is_none(storage, paths):
+    log = CheckpointLog(storage, paths)
+    taken = log.take_over(savepoint=SAVEPOINT)
+    assert not taken.trial
+    copied(log, taken)
+    restored = CheckpointLog(storage, paths).take_over().restored
+    assert restored is not None
+    assert restored.checkpoint_id == taken.next_id
+
+
+def test_going_back_is_obeyed_once_although_an_earlier_request_was_obeyed_too(storage, paths, three):
+    first = CheckpointLog(storage, paths)
+    first.take_over(restore_from=2)
+    complete(first)
+    newest = complete(first)
+    second = CheckpointLog(storage, paths)
+    second.take_over(restore_from=newest.checkpoint_id - 1)  # a trial that comes to nothing
+    assert CheckpointLog(storage, paths).take_over(restore_from=2).restored == newest
+
+
+def test_nothing_is_deleted_during_a_trial(storage, paths, three):
+    log = CheckpointLog(storage, paths)
+    taken = log.take_over(savepoint=SAVEPOINT)
+    retention = Retention(storage, paths, log)
+    storage.put(paths.state_file(1, epoch_of(4), "op", 0, "0", "delta"), b"of checkpoint 4")
+    copied(log, taken)
+    assert (retention.sweep(), retention.collect()) == (0, 0)
+    complete(log)
+    assert retention.sweep() == 1
+
+
+def test_a_refused_program_leaves_the_log_and_its_driver_alone(storage, paths):
+    owner, _ = new_driver(storage, paths)
+    newest = complete(owner)
+
+    def refuse(checkpoint):
+        assert checkpoint == newest
+        raise IncompatibleState("another program")
+
+    with pytest.raises(IncompatibleState):
+        CheckpointLog(storage, paths).take_over(judge=refuse)
+    assert owner.still_mine()
+
+
+# ---- logs whose newest entry is damaged or lost
+
+
+@pytest.fixture
+def broken(memory, paths, request):
+    """A log with the checkpoints 2, 3 and 4, of which the newest is damaged in one of these ways."""
+    storage = quick(memory)
+    log, _ = new_driver(storage, paths)
+    for _ in range(3):
+        log.output_becomes_visible(complete(log, output=True).checkpoint_id)
+    newest = paths.log_entry(4)
+    if request.param == "altered":
+        memory.objects[newest] = memory.objects[newest][:-1] + b"\0"
+    elif request.param == "older":
+        memory.objects[newest] = memory.objects[paths.log_entry(3)]
+    elif request.param == "a take-over":
+        memory.objects[newest] = memory.objects[paths.log_entry(1)]
+    else:
+        del memory.objects[newest]
+    return storage
+
+
+every_way = pytest.mark.parametrize("broken", ["altered", "older", "a take-over", "lost"], indirect=True)
+
+
+@every_way
+def test_a_log_without_its_newest_entry_is_refused_with_the_way_out_and_its_price(broken, paths):
+    way_out = r"log/0*4: .*backup.*newer than checkpoint 3 is written again.*state-recovery.path to .*log/0*3"
+    for look in (CheckpointLog(broken, paths).take_over, CheckpointLog(broken, paths).read_retained):
+        with pytest.raises(CorruptFile, match=way_out):
+            look()
+
+
+@every_way
+@pytest.mark.parametrize("request_", [{"restore_from": 3}, {"savepoint": SAVEPOINT}])
+def test_a_start_from_elsewhere_does_not_need_the_newest_entry(broken, paths, request_):
+    log = CheckpointLog(broken, paths)
+    taken = log.take_over(**request_)
+    assert taken.generation > 1
+    if taken.begins_from_savepoint:
+        copied(log, taken)
+    with pytest.raises(CorruptFile, match="backup"):  # as long as the trial lasts, nothing is given up
+        CheckpointLog(broken, paths).take_over()
+    log = CheckpointLog(broken, paths)
+    taken = log.take_over(**request_)
+    if taken.begins_from_savepoint:
+        copied(log, taken)
+    own = complete(log)
+    assert CheckpointLog(broken, paths).take_over(**request_).restored == own
+
+
+@every_way
+def test_a_request_that_was_obeyed_before_is_no_answer_to_the_damage(broken, memory, paths):
+    log = CheckpointLog(broken, paths)
+    log.take_over(restore_from=3)
+    complete(log)
+    newest = complete(log, output=True)
+    memory.objects[paths.log_entry(newest.checkpoint_id)] = b"damaged"
+    with pytest.raises(CorruptFile, match="backup"):
+        CheckpointLog(broken, paths).take_over(restore_from=3)

@@ -14,7 +14,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 from holdfast.testing.memory_store import MemoryStore
 
-from .metadata_examples import AHEAD, CHECKPOINT, EXAMPLE, MANIFEST, TAKEOVER, entries, whole
+from .metadata_examples import AHEAD, CHECKPOINT, EXAMPLE, MANIFEST, ON_TRIAL, TAKEOVER, TAKEOVER_ON_TRIAL, entries, whole
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -24,7 +24,16 @@ def test_a_log_entry_comes_back_as_it_was(entry):
     assert decode_entry(encode_entry(entry), "f") == entry
 
 
-@pytest.mark.parametrize(("name", "entry"), [("completed", EXAMPLE), ("takeover", TAKEOVER), ("ahead", AHEAD)])
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("completed", EXAMPLE),
+        ("takeover", TAKEOVER),
+        ("ahead", AHEAD),
+        ("completed_on_trial", ON_TRIAL),
+        ("takeover_on_trial", TAKEOVER_ON_TRIAL),
+    ],
+)
 def test_entries_of_form_2_stay_readable(name, entry):
     assert decode_entry((GOLDEN / f"log_{name}_v2.bin").read_bytes(), name) == entry
 

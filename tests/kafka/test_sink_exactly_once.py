@@ -435,13 +435,15 @@ def test_output_prepared_with_another_prefix_is_committed_once(start: Start, new
     assert visible(one) == sorted(["one/0", "two/0", "two/1"])
 
 
-def test_output_prepared_before_a_return_to_an_older_checkpoint_is_committed_after_going_forward_again(start: Start) -> None:
+def test_output_prepared_before_a_return_to_an_older_checkpoint_is_committed_once_by_the_driver_that_goes_back(
+    start: Start,
+) -> None:
     one = start()
     one.committer.recover([])
     one.commit(1, one.prepare(1, ["one"]))
     prepared = one.prepare(2, ["two"])  # the driver dies before the commit
     back = start(2)
-    back.committer.recover([])  # checkpoint 1 had its output committed
+    back.committer.recover(prepared)  # that of the checkpoint that it passes over; checkpoint 1 had its own committed
     back.commit(4, back.prepare(4, ["other"]))
     start(3).committer.recover(prepared)
     assert visible(one) == both("one", "two", "other")

@@ -11,11 +11,16 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from holdfast.checkpoint.files import read_file
+import msgspec
+
+from holdfast.checkpoint.files import read_file, write_file
+from holdfast.checkpoint.ids import CheckpointId, epoch_of
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, SubtaskState
+from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.connectors.base import JobInfo
+from holdfast.checkpoint.takeover import FromSavepoint
+from holdfast.connectors.base import Committable, JobInfo
 from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError, UserCodeError
 from holdfast.runtime import events, instructions
@@ -28,6 +33,7 @@ from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import FixedDelay
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
+from holdfast.state.key_groups import key_group_range
 
 from .job import COUNT, PLAN, SUBTASKS, Enumerator, Input, model
 from .kafka import OUTPUT
@@ -53,7 +59,7 @@ class Driver:
         while True:
             failure = yield from self._live()
             self.finished = self.machine.state is JobState.FINISHED
-            if failure is None or isinstance(failure, Fenced):
+            if failure is None or isinstance(failure, Fenced) or self.trial:
                 return
             assert isinstance(failure, CorruptFile), repr(failure)
             self._repair(failure.path.removeprefix("memory:/"))
@@ -93,6 +99,7 @@ class Driver:
         self.runs, self.cannot_open = [PLAN], False
         self.failure: BaseException | None = None
         self.threads: list[Process] = [self._main()]
+        self.trial = world.random.choice(("savepoint", "older")) if world.chance("trial") else ""
         self.lazy = world.random.choice((0.0, 0.5, 0.95))
         while self.threads:
             thread = world.random.choice(self.threads)
@@ -154,10 +161,10 @@ class Driver:
                 if not self.cannot_open:
                     self.runs.append(plan)
                 return (yield from self._take_over(deep))
-            case instructions.Recover(committables):
+            case instructions.Recover(committables, passed_over):
                 self.committer = KafkaCommitter(OUTPUT, self.job, "out")
                 yield
-                self.committer.recover(committables)
+                self.committer.recover([*passed_over, *committables])
                 yield
                 self.retention.sweep()
                 return events.Recovered()
@@ -204,9 +211,43 @@ class Driver:
         self._close_parts()
         while self.cleaning:
             yield
-        taken = self.log.take_over(lambda checkpoint: self._verify(checkpoint, deep))
+        going_back, savepoint = self._asked_for()
+        taken = self.log.take_over(lambda checkpoint: self._verify(checkpoint, deep), going_back, savepoint)
         self.job = JobInfo("simulated", "simulated", taken.generation, "memory:", identity=taken.job)
-        return events.TookOver(self.job, taken.restored, taken.next_id)
+        restored, next_id = taken.restored, taken.next_id
+        yield
+        if savepoint is not None and taken.begins_from_savepoint:
+            copy = self._copy_savepoint(next_id, taken.generation)
+            yield
+            self.log.complete(copy, savepoint.uri)
+            restored, next_id = self.log.owned.retained[0], self.log.owned.next_id
+        passed_over = [] if taken.passed_over is None else [Committable(*each) for each in taken.passed_over.committables]
+        return events.TookOver(self.job, restored, next_id, "", taken.trial, passed_over)
+
+    def _asked_for(self) -> tuple[CheckpointId | None, FromSavepoint | None]:
+        """What the user of this driver asks to start from: mostly nothing. Such a driver dies before its trial ends."""
+        if not self.trial:
+            return None, None
+        if self.trial == "savepoint" and self.world.saved:
+            return None, FromSavepoint("memory:/savepoint", 1)
+        entries = self.log.read_retained()
+        return (entries[-1].checkpoint_id if len(entries) > 1 else None), None
+
+    def _copy_savepoint(self, checkpoint_id: CheckpointId, generation: int) -> CheckpointMetadata:
+        saved = self.world.saved
+        assert saved is not None
+        uid = COUNT.chain[0].uid
+        subtasks = []
+        for n in range(SUBTASKS):
+            counts = model(self.numbers, n, saved.sources["numbers"].enumerator)
+            path = self.world.paths.state_file(generation, epoch_of(checkpoint_id), "count", n, new_attempt(), "base")
+            groups = key_group_range(COUNT.max_parallelism, SUBTASKS, n)
+            file = write_file(self.storage, path, msgspec.msgpack.encode(counts))
+            subtasks.append(SubtaskState([KeyedHandle(groups.first, groups.last, base=[file])]))
+        operators = {**saved.operators, uid: msgspec.structs.replace(saved.operators[uid], subtasks=subtasks)}
+        return msgspec.structs.replace(
+            saved, checkpoint_id=checkpoint_id, generation=generation, operators=operators, committables=[], manifests=[]
+        )
 
     def _verify(self, checkpoint: CheckpointMetadata, deep: bool) -> None:
         verify_files(self.storage, checkpoint)
@@ -274,6 +315,8 @@ class Driver:
         raise HoldfastError(f"epoch {assignment.epoch}, subtask {subtask}: no attempt came to its end")
 
     def _complete(self, checkpoint: CheckpointMetadata) -> Event:
+        if self.log.owned.trial:
+            raise Crash  # what is newer than the state that it began with would come twice, as the user wants it
         self.log.complete(checkpoint)
         # Every input record once, every state right: what is complete must be what the model says.
         positions = checkpoint.sources["numbers"].enumerator
@@ -283,9 +326,11 @@ class Driver:
 
     def _commit(self, instruction: instructions.Commit) -> Process:
         """The commit's thread."""
-        assert self.committer is not None, "the job went back to the log before it was told Committed"
         yield
+        assert self.committer is not None, "the job went back to the log before it was told Committed"
         try:
+            if instruction.committables:
+                self.log.output_becomes_visible(CheckpointId(instruction.epoch))
             self.committer.commit(instruction.committables)
         except HoldfastError as error:
             self.inbox.append(Failed(instruction, error))
@@ -314,7 +359,8 @@ class Driver:
     def _ask_for_savepoint(self) -> None:
         stop = self.world.random.random() < 0.2
         self.asked += 1
-        self.inbox.append(events.SavepointRequested(SavepointRequest(self.asked, "memory:/savepoint", stop)))
+        if not self.trial:
+            self.inbox.append(events.SavepointRequested(SavepointRequest(self.asked, "memory:/savepoint", stop)))
 
     def _begin_savepoint(self, instruction: instructions.WriteSavepoint) -> None:
         hold = ExitStack()
@@ -346,6 +392,7 @@ class Driver:
             except StorageError as error:
                 self.inbox.append(Failed(instruction, error))
             else:
+                self.world.saved = checkpoint
                 self.inbox.append(events.SavepointWritten(instruction.request.number))
 
 

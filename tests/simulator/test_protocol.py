@@ -10,15 +10,15 @@ import os
 import random
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 from effort import examples
-from holdfast.checkpoint import manifests, milestones
+from holdfast.checkpoint import log, manifests, milestones, takeover
 from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.retention import referenced
-from holdfast.connectors.kafka.outbox import outbox_epoch
 from holdfast.runtime import machine
 from holdfast.runtime.instructions import Commit
 from holdfast.runtime.job_state import JobState
@@ -70,12 +70,6 @@ def live_in(world: World, brokers: Brokers) -> None:
     judge(world, brokers, numbers, last)
 
 
-def of_an_earlier_driver(path: str, last: Driver) -> bool:
-    """Whether it is a copy of output of an earlier driver, which stays for a while."""
-    written = outbox_epoch(path.rpartition("/")[2])
-    return written is not None and written[0] < last.job.generation
-
-
 def judge(world: World, brokers: Brokers, numbers: dict[str, list[int]], last: Driver) -> None:
     assert last.finished
     every = [key for keys in numbers.values() for key in keys]
@@ -99,10 +93,10 @@ def judge(world: World, brokers: Brokers, numbers: dict[str, list[int]], last: D
     missing = needed - state - set(world.backups)  # those that chance took away and nobody has asked for yet
     assert not missing
     assert not state - needed, f"left behind: {state - needed}"
-    log = {path for path in stored if path.startswith(world.paths.log_prefix)}
-    rest = {path for path in stored - state - log if not of_an_earlier_driver(path, last)}
-    assert not rest, f"left behind: {rest}"
-    positions = {world.paths.parse_log_entry(path) for path in log}
+    entries = {path for path in stored if path.startswith(world.paths.log_prefix)}
+    others = stored - state - entries - {world.paths.visible}
+    assert not others, f"left behind: {others}"
+    positions = {world.paths.parse_log_entry(path) for path in entries}
     end, owned = world.store.log_end, last.log.owned
     # Checkpoints that a fall-back passed over go when the one that it went back to is retained no longer.
     surplus = {p for p in positions if p < owned.oldest and p not in owned.takeovers and not milestones.is_milestone(p, end)}
@@ -162,3 +156,11 @@ def a_machine_that_goes_back_to_the_log_beside_its_own_commit_is_found(monkeypat
 
     monkeypatch.setattr(machine.CoordinatorMachine, "_advance", impatient)
     assert "Committed" in first_found(lambda brokers: None)
+
+
+def a_start_that_gives_up_the_jobs_checkpoints_before_it_has_one_is_found(monkeypatch):
+    def at_once(facts, going_back, savepoint):
+        return replace(takeover.started(facts, going_back, savepoint), trial=False)
+
+    monkeypatch.setattr(log, "started", at_once)
+    assert first_found(lambda brokers: None)

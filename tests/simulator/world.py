@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterable
 
-from holdfast.checkpoint.entries import Completed, decode_entry
+from holdfast.checkpoint.entries import Completed, Takeover, decode_entry
 from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
@@ -48,6 +48,7 @@ class World:
                 ("refuse", 0.5),
                 ("expired", 0.01),
                 ("repeated", 0.5),
+                ("trial", 0.4),
             )
         }
         self.delivery = self.random.choice((0.5, 0.05, 0.01))
@@ -59,6 +60,8 @@ class World:
         """By token the state that a task ended with."""
         self.visible: Callable[[], list[tuple[int, int]]] = list
         """The output that is visible by now."""
+        self.saved: CheckpointMetadata | None = None
+        """The latest savepoint."""
         self.in_flight: list[Callable[[], None]] = []
         self.outage_until = 0.0
         self.store = SimulatedStore(self)
@@ -128,9 +131,9 @@ class SimulatedStore(MemoryStore):
             if position == self.log_end + 1:
                 self.log_end = position
                 entry = decode_entry(bytes(data), path)
-                if isinstance(entry, Completed):
+                if isinstance(entry, Completed) and not entry.trial:
                     self.newest = self.completed[position] = load(self._truth, entry.checkpoint).checkpoint
-                else:
+                elif isinstance(entry, Takeover):
                     self.newest = self.completed.get(entry.restored)
 
         self._change(run)

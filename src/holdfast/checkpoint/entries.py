@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
+from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import Layer
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 
@@ -69,6 +69,12 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     """The savepoint from which the job last started; empty: none."""
     job: str = ""
     """The identity of the job, the same in all take-overs of a log; empty: written by a release that had none."""
+    claim: bool = False
+    """Whether that savepoint is the job's (CLAIM), and not deleted yet."""
+    copy: CheckpointId = NO_CHECKPOINT
+    """A copy of a savepoint on trial (see `holdfast.checkpoint.takeover`), from which the driver may continue; 0: none."""
+    position: LogPosition = NO_POSITION
+    """Its own position; 0: written by a release that did not store it."""
 
 
 class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"):
@@ -83,6 +89,12 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"
     """The position of the take-over by which this driver acquired the job."""
     savepoint: str = ""
     """The savepoint from which the job last started; empty: none."""
+    trial: bool = False
+    """Whether it is the copy of that savepoint, on trial (see `holdfast.checkpoint.takeover`)."""
+    requested: CheckpointId = NO_CHECKPOINT
+    """The checkpoint of the user's last request to go back, if the take-over does not tell; 0: as the take-over says."""
+    claim: bool = False
+    """Whether that savepoint is the job's (CLAIM), and not deleted yet."""
 
 
 LogEntry = Takeover | Completed

@@ -33,6 +33,7 @@ from holdfast.checkpoint.entries import (
     Takeover,
     encode_entry,
 )
+from holdfast.checkpoint.files import pack
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.log_reader import LogEnd, LogReader
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
@@ -40,7 +41,15 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.milestones import has_successor
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import AlreadyExists, Storage
-from holdfast.checkpoint.takeover import LogFacts, after_takeover, newest_intact, next_takeover
+from holdfast.checkpoint.takeover import (
+    FromSavepoint,
+    LogFacts,
+    Start,
+    after_takeover,
+    newest_intact,
+    next_takeover,
+    started,
+)
 from holdfast.errors import CheckpointError, CorruptFile, Fenced
 
 __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
@@ -68,6 +77,10 @@ class Ownership:
     """The checkpoint of the user's last request to go back; 0: never requested."""
     savepoint: str
     """The savepoint from which the job last started; empty: none."""
+    claim: bool = False
+    """Whether that savepoint is the job's, and not deleted yet."""
+    trial: bool = False
+    """Whether the start is on trial (see `holdfast.checkpoint.takeover`): nothing may be deleted."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,10 @@ class TakenOver:
     """Whether the requested savepoint comes next: its copy is the first checkpoint to complete."""
     job: str
     """The identity of the job: that of its log, the same for all its drivers."""
+    trial: bool
+    """Whether the start is on trial (see `holdfast.checkpoint.takeover`)."""
+    passed_over: CheckpointRecord | None
+    """The job's own newest checkpoint, if the driver starts from another state. Its output is complete."""
 
 
 class CheckpointLog(LogReader):
@@ -149,7 +166,8 @@ class CheckpointLog(LogReader):
         self,
         verify: Verify | None = None,
         restore_from: CheckpointId | None = None,
-        savepoint: tuple[str, int] | None = None,
+        savepoint: FromSavepoint | None = None,
+        judge: Callable[[CheckpointMetadata], object] = lambda checkpoint: None,
     ) -> TakenOver:
         """Become the job's driver; the previous driver is fenced from now on.
 
@@ -161,8 +179,9 @@ class CheckpointLog(LogReader):
                 checks that all files exist). An older checkpoint is used if that cannot harm the sinks.
             restore_from: Go back to this checkpoint at the user's request, whatever came after. A request takes effect once:
                 later drivers with the same request continue from the newest checkpoint.
-            savepoint: Start from this savepoint at the user's request: its URI and the generation of the driver that wrote
-                it, which this driver's exceeds. Takes effect once, like ``restore_from``.
+            savepoint: Start from this savepoint at the user's request. Takes effect once, like ``restore_from``.
+            judge: Raises an error if the program cannot continue from a checkpoint. A driver that does not own the job yet
+                asks before it takes over: then the owner goes on, and the log stays as it is.
 
         Raises:
             CorruptFile: no checkpoint is usable; the message says what to do.
@@ -171,9 +190,8 @@ class CheckpointLog(LogReader):
             StorageError: the storage does not answer; retrying is safe.
         """
         with self._lock:
-            facts, begins = self._fence(restore_from, savepoint)
-            loaded = self._load(facts.completed)
-            self._settle(facts, loaded)
+            facts, start, loaded = self._fence(restore_from, savepoint, verify, judge)
+            self._settle(facts, start, loaded)
 
             def check(record: CheckpointRecord) -> None:
                 found = loaded[record.checkpoint_id]
@@ -182,19 +200,22 @@ class CheckpointLog(LogReader):
                 if verify:
                     verify(found.checkpoint)
 
-            if facts.completed:
+            if start.candidates:
                 try:
-                    index = newest_intact(facts.completed, check, self.locate)
+                    index = newest_intact(start.candidates, check, self.locate)
                 except CorruptFile:
                     if self.still_mine():
                         raise
                     # The file is not damaged: another driver has taken over and cleaned it up.
                     raise self._fenced("another driver took over") from None
                 if index > 0:
-                    self._fall_back(facts.completed[index:], facts.job, loaded)
+                    self._fall_back(facts, start, start.candidates[index:], loaded)
             owned = self.owned
             restored = owned.retained[0] if owned.retained else None
-            return TakenOver(owned.generation, restored, owned.next_id, begins, facts.job)
+            newest = facts.completed[0] if start.trial and facts.completed else None
+            if newest is not None and restored is not None and restored.checkpoint_id == newest.checkpoint_id:
+                newest = None
+            return TakenOver(owned.generation, restored, owned.next_id, start.copies, facts.job, start.trial, newest)
 
     def claim(self, seen: LogEnd) -> bool:
         """Take over from an owner that seems to be dead, unless the log has grown since its end was read.
@@ -210,9 +231,9 @@ class CheckpointLog(LogReader):
             StorageError: the storage does not answer. Whether this driver owns the job is *unknown*: read the end again.
         """
         with self._lock:
-            facts = self._at_the_end(seen.tail, lambda tail: self._read(tail, None))
+            facts = self._at_the_end(seen.tail, self._read)
             if facts.owner == self._driver:  # an earlier claim, whose answer was lost
-                self._settle(replace(facts, completed=()), {})
+                self._settle(facts, Start(()), {})
                 return True
             if facts.tail != seen.tail:
                 return False
@@ -225,7 +246,7 @@ class CheckpointLog(LogReader):
                     return False
             except (AlreadyExists, Fenced):
                 return False
-            self._settle(replace(after_takeover(facts, record), completed=()), {})
+            self._settle(after_takeover(facts, record), Start(()), {})
             return True
 
     def complete(self, checkpoint: CheckpointMetadata, savepoint: str = "") -> None:
@@ -233,7 +254,7 @@ class CheckpointLog(LogReader):
 
         Args:
             checkpoint: The checkpoint.
-            savepoint: The savepoint that it is a copy of; empty for the checkpoint of an epoch.
+            savepoint: The savepoint that it is a copy of; empty for the checkpoint of an epoch, which ends a trial.
 
         Raises:
             Fenced: another driver has taken over; the checkpoint is not completed, and its output must not be committed.
@@ -248,7 +269,9 @@ class CheckpointLog(LogReader):
                     f"completed: the next is {owned.next_id} of generation {owned.generation}"
                 )
             stored = rolled_up(self._storage, self._paths, successor(self._stored, checkpoint))
-            retained = (stored.checkpoint, *owned.retained)[: self._num_retained]
+            older = () if owned.trial else owned.retained
+            on_trial = owned.trial and bool(savepoint)
+            retained = (stored.checkpoint, *older)[: self._num_retained]
             self._append(
                 Completed(
                     format_version=FORMAT_VERSION,
@@ -257,6 +280,9 @@ class CheckpointLog(LogReader):
                     oldest=retained[-1].checkpoint_id,
                     takeover=owned.takeovers[-1],
                     savepoint=savepoint or owned.savepoint,
+                    trial=on_trial,
+                    requested=owned.requested,
+                    claim=owned.claim,
                 )
             )
             self._stored = stored
@@ -267,8 +293,22 @@ class CheckpointLog(LogReader):
                     oldest=retained[-1].checkpoint_id,
                     next_id=CheckpointId(owned.next_id + 1),
                     savepoint=savepoint or owned.savepoint,
+                    trial=on_trial,
                 )
             )
+
+    def output_becomes_visible(self, checkpoint_id: CheckpointId) -> None:
+        """Note, before the output of a completed checkpoint is committed, that the log must not end before it.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        self._storage.put(self._paths.visible, pack(str(checkpoint_id).encode()))
+
+    def claimed(self) -> None:
+        """Note, with the next checkpoint, that the claimed savepoint is deleted."""
+        with self._lock:
+            self._set(replace(self.owned, claim=False))
 
     def still_mine(self) -> bool:
         """Whether this driver still owns the job. Checked before a sink's commit, to fail early.
@@ -319,26 +359,57 @@ class CheckpointLog(LogReader):
             ) from None
         self._settled = True
 
-    def _fence(self, restore_from: CheckpointId | None, savepoint: tuple[str, int] | None) -> tuple[LogFacts, bool]:
-        """Put a take-over at the log's end; returns the log's state after it, and whether a savepoint's copy comes next."""
+    def _fence(
+        self,
+        restore_from: CheckpointId | None,
+        savepoint: FromSavepoint | None,
+        verify: Verify | None,
+        judge: Callable[[CheckpointMetadata], object],
+    ) -> tuple[LogFacts, Start, _Loaded]:
+        """Put a take-over at the log's end; returns the log's state after it, and what the driver starts from."""
         hint = self._hint()
         while True:
-            facts = self._at_the_end(hint, lambda tail: self._read(tail, restore_from))
+            facts = self._at_the_end(hint, lambda tail: self._read_for(tail, restore_from, savepoint))
             if self._owned is not None and facts.owner != self._driver:
                 self._settled = False
                 raise self._fenced(f"another driver (generation {facts.generation}) took over")
-            begins = savepoint is not None and facts.savepoint != savepoint[0]
-            if savepoint is not None and begins:
-                facts = replace(facts, completed=(), generation=max(facts.generation, savepoint[1]))
-            record = next_takeover(facts, self._driver, self._now_ms())
+            going_back = self._requested(restore_from) if restore_from and restore_from != facts.requested else None
+            start = started(facts, going_back, savepoint)
+            loaded = self._load(start.candidates)
+            if start.trial and not start.copies and going_back is None and not _intact(loaded, verify):
+                facts = replace(facts, copy=None)  # the savepoint is copied again
+                start, loaded = started(facts, None, savepoint), {}
+            if not start.trial:
+                facts = replace(facts, copy=None)
+            newest = loaded[start.candidates[0].checkpoint_id] if start.candidates else None
+            if self._owned is None and isinstance(newest, StoredCheckpoint):
+                judge(newest.checkpoint)
+            least = savepoint.generation if savepoint is not None and start.copies else 0
+            record = next_takeover(facts, self._driver, self._now_ms(), least)
             hint = position = LogPosition(facts.tail + 1)
             try:
                 self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
             except AlreadyExists:
                 continue  # the log grew meanwhile
             if not has_successor(self._exists, position):
-                return after_takeover(facts, record), begins
+                return after_takeover(facts, record), start, loaded
             self._give_way(position, record)
+
+    def _read_for(self, tail: LogPosition, restore_from: CheckpointId | None, savepoint: FromSavepoint | None) -> LogFacts:
+        """Read the log's end for a driver with these requests of the user.
+
+        A request that has not been obeyed yet is obeyed although the log's end cannot be read: then it is unknown what was
+        complete, and the user has decided to start from elsewhere.
+        """
+        try:
+            return self._read(tail)
+        except CorruptFile:
+            if self._owned is not None or not (restore_from or savepoint) or has_successor(self._exists, tail):
+                raise
+            facts = self._read_despite_damage(tail)
+            if (savepoint.uri == facts.savepoint) if savepoint is not None else (restore_from == facts.requested):
+                raise
+            return facts
 
     def _load(self, records: Sequence[CheckpointRecord]) -> _Loaded:
         """Load the checkpoints by id; for corrupt metadata, the error instead."""
@@ -354,19 +425,21 @@ class CheckpointLog(LogReader):
             layers.update((handle.path, layer) for handle, layer in found.manifests)
         return loaded
 
-    def _settle(self, facts: LogFacts, loaded: _Loaded) -> None:
-        found = [loaded[record.checkpoint_id] for record in facts.completed]
+    def _settle(self, facts: LogFacts, start: Start, loaded: _Loaded) -> None:
+        found = [loaded[record.checkpoint_id] for record in start.candidates]
         intact = [stored for stored in found if isinstance(stored, StoredCheckpoint)]
         self._stored = intact[0] if intact else None
         self._set(
             Ownership(
                 generation=facts.generation,
                 retained=tuple(stored.checkpoint for stored in intact),
-                oldest=min((record.checkpoint_id for record in facts.completed), default=NO_CHECKPOINT),
+                oldest=min((record.checkpoint_id for record in start.candidates), default=NO_CHECKPOINT),
                 next_id=checkpoint_at(LogPosition(facts.tail + 1)),
                 takeovers=facts.takeovers,
-                requested=facts.requested,
-                savepoint=facts.savepoint,
+                requested=start.requested,
+                savepoint=start.savepoint,
+                claim=start.claim,
+                trial=start.trial,
             )
         )
         self._settled = True
@@ -377,22 +450,12 @@ class CheckpointLog(LogReader):
             retained = {checkpoint.checkpoint_id for checkpoint in owned.retained}
             self._displaced.extend(c for c in before.retained if c.checkpoint_id not in retained)
 
-    def _fall_back(self, intact: tuple[CheckpointRecord, ...], job: str, loaded: _Loaded) -> None:
+    def _fall_back(self, facts: LogFacts, start: Start, intact: tuple[CheckpointRecord, ...], loaded: _Loaded) -> None:
         """Record that an older checkpoint than the newest is used, for all later drivers."""
-        owned = self.owned
-        facts = LogFacts(
-            LogPosition(position_of(owned.next_id) - 1),
-            owned.generation,
-            self._driver,
-            intact,
-            owned.takeovers,
-            owned.requested,
-            owned.savepoint,
-            job,
-        )
+        facts = replace(facts, completed=intact)
         record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)
-        self._settle(after_takeover(facts, record), loaded)
+        self._settle(after_takeover(facts, record), replace(start, candidates=intact), loaded)
 
     def _give_way(self, position: LogPosition, record: Takeover) -> None:
         """Handle a log that continues after this driver's take-over.
@@ -410,3 +473,16 @@ class CheckpointLog(LogReader):
             f"{what}: this driver of the job {self._paths.directory} stops. Is the job running twice? Jobs that share "
             "a storage need different names"
         )
+
+
+def _intact(loaded: _Loaded, verify: Verify | None) -> bool:
+    """Whether all of these checkpoints can be restored."""
+    try:
+        for found in loaded.values():
+            if isinstance(found, CorruptFile):
+                return False
+            if verify:
+                verify(found.checkpoint)
+    except CorruptFile:
+        return False
+    return True

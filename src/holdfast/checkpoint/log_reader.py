@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.checkpoint.entries import CheckpointRecord, Completed, LogEntry, Takeover, decode_entry
-from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition, position_of
+from holdfast.checkpoint.files import unpack
+from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.milestones import find_tail, has_successor
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.checkpoint.takeover import LogFacts
+from holdfast.checkpoint.takeover import LogFacts, SavepointCopy
 from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 
 __all__ = ["LogEnd", "LogReader"]
@@ -72,7 +73,14 @@ class LogReader:
             CorruptFile: the log cannot be read.
             StorageError: the storage does not answer.
         """
-        return self._at_the_end(self._hint(), lambda tail: self._get(tail).savepoint if tail else "")
+
+        def read(tail: LogPosition) -> str:
+            last = self._get(tail) if tail else None
+            if isinstance(last, Completed) and last.trial:
+                last = self._takeover(tail, last)[0]
+            return last.savepoint if last is not None else ""
+
+        return self._at_the_end(self._hint(), read)
 
     def read_retained(self) -> list[CheckpointRecord]:
         """The retained checkpoints, newest first. For a reader that does not own the job.
@@ -81,7 +89,7 @@ class LogReader:
             CorruptFile: the log cannot be read.
             StorageError: the storage does not answer, or refuses to list: a bucket that is missing is no empty log.
         """
-        return self._at_the_end(self._listed_tail(), lambda tail: self._walk(self._get(tail), tail) if tail else [])
+        return list(self._at_the_end(self._listed_tail(), self._read).completed)
 
     def locate(self, checkpoint_id: CheckpointId) -> str:
         """The full name of a checkpoint's entry, in the form for `execution.state-recovery.path`."""
@@ -106,26 +114,84 @@ class LogReader:
             raise CorruptFile(self._where(tail), f"it refers to {self._where(since)} as a take-over, which it is not")
         return takeover, since
 
-    def _read(self, tail: LogPosition, restore_from: CheckpointId | None) -> LogFacts:
+    def _read(self, tail: LogPosition) -> LogFacts:
         """Read the log's end: from ``tail`` back to the oldest retained checkpoint."""
+        self._check_not_lost(tail)
         if tail == 0:
-            if restore_from:
-                raise ConfigurationError(
-                    f"there is no checkpoint {restore_from}: {self._where(LogPosition(1))} does not exist"
-                )
             return LogFacts(tail, 0, "", (), (), NO_CHECKPOINT)
+        try:
+            return self._read_end(tail)
+        except CorruptFile as error:
+            raise CorruptFile(error.path, f"{error.reason}. {self._mending(tail)}") from error
+
+    def _read_end(self, tail: LogPosition) -> LogFacts:
         last = self._get(tail)
         takeover, since = self._takeover(tail, last)
-        requested = takeover.requested
-        if restore_from and restore_from != requested:
-            requested = restore_from
-            completed = [self._requested(restore_from)]
+        requested, own, at = takeover.requested, last, tail
+        copy = None
+        if isinstance(last, Takeover):
+            copy = self._copy(last.copy)
+        elif last.trial:
+            copy = SavepointCopy(last.savepoint, last.checkpoint)
+            own, at = takeover, since
         else:
-            completed = self._walk(last, tail)
-        takeovers = (*takeover.takeovers, since)
+            requested = last.requested or requested
         return LogFacts(
-            tail, last.generation, takeover.driver, tuple(completed), takeovers, requested, last.savepoint, takeover.job
+            tail,
+            last.generation,
+            takeover.driver,
+            tuple(self._walk(own, at)),
+            (*takeover.takeovers, since),
+            requested,
+            own.savepoint,
+            takeover.job,
+            own.claim,
+            copy,
         )
+
+    def _read_despite_damage(self, tail: LogPosition) -> LogFacts:
+        """Read a log whose end cannot be read, for a driver that is asked not to continue from it."""
+        at = tail
+        known: tuple[LogEntry, Takeover, LogPosition] | None = None
+        while at and known is None:
+            try:
+                entry = self._get(at)
+                known = (entry, *self._takeover(at, entry))
+            except CorruptFile:
+                at = LogPosition(at - 1)
+        listed = map(self._paths.parse_state_file, self._storage.list(self._paths.state_prefix))
+        generation = max((name.generation for name in listed if name is not None), default=0)
+        unreadable = checkpoint_at(max(tail, self._visible()))
+        if known is None:
+            return LogFacts(tail, generation, "", (), (), NO_CHECKPOINT, unreadable=unreadable)
+        entry, takeover, since = known
+        # Each position raises the generation by one at most, except for a start from a savepoint, whose files tell.
+        generation = max(generation, entry.generation + unreadable - at)
+        takeovers = (*takeover.takeovers, since, *map(LogPosition, range(at + 1, tail + 1)))
+        requested = (entry.requested if isinstance(entry, Completed) else NO_CHECKPOINT) or takeover.requested
+        own = takeover if isinstance(entry, Completed) and entry.trial else entry
+        return LogFacts(
+            tail,
+            generation,
+            takeover.driver,
+            (),
+            takeovers,
+            requested,
+            own.savepoint,
+            takeover.job,
+            own.claim,
+            unreadable=unreadable,
+        )
+
+    def _copy(self, checkpoint_id: CheckpointId) -> SavepointCopy | None:
+        """The copy of a savepoint that is on trial; None if there is none, or it cannot be read: it can be made again."""
+        if not checkpoint_id:
+            return None
+        try:
+            entry = self._get(position_of(checkpoint_id))
+        except CorruptFile:
+            return None
+        return SavepointCopy(entry.savepoint, entry.checkpoint) if isinstance(entry, Completed) else None
 
     def _walk(self, entry: LogEntry, position: LogPosition) -> list[CheckpointRecord]:
         """The retained checkpoints before and at an entry, newest first."""
@@ -133,6 +199,8 @@ class LogReader:
         completed: list[CheckpointRecord] = []
         while True:
             if isinstance(entry, Takeover):
+                if entry.restored >= position:  # the take-over has the place of an entry that was lost
+                    raise CorruptFile(self._where(position_of(entry.restored)), "it was lost")
                 position = position_of(entry.restored)
             else:
                 completed.append(entry.checkpoint)
@@ -140,6 +208,35 @@ class LogReader:
             if position < oldest or len(completed) == self._num_retained:
                 return completed
             entry = self._get(position)
+
+    def _visible(self) -> LogPosition:
+        """The newest position whose output may be visible, as far as that is stored; 0: none."""
+        path = self._paths.visible
+        try:
+            return LogPosition(int(unpack(self._storage.get(path), self._storage.locate(path))))
+        except (NotFound, CorruptFile, ValueError):
+            return NO_POSITION
+
+    def _check_not_lost(self, tail: LogPosition) -> None:
+        visible = self._visible()
+        if visible > tail and not self._exists(LogPosition(tail + 1)):
+            raise CorruptFile(self._where(visible), f"missing, and its output may be visible. {self._mending(tail)}")
+
+    def _mending(self, tail: LogPosition) -> str:
+        """What to do about a log that ends at this position, and cannot be read."""
+        at = tail
+        while at > 0 and tail - at < _LOOKED_AT:
+            try:
+                entry = decode_entry(self._storage.get(self._paths.log_entry(at)), "")
+            except (NotFound, CorruptFile):
+                entry = None
+            if isinstance(entry, Completed) and position_of(entry.checkpoint.checkpoint_id) == at and not entry.trial:
+                return (
+                    f"{_MENDING}. To accept that output which is newer than checkpoint {at} is written again, start from "
+                    f"that checkpoint: set execution.state-recovery.path to {self.locate(checkpoint_at(at))}"
+                )
+            at = LogPosition(at - 1)
+        return f"{_MENDING}; or start the job under another name to begin afresh"
 
     def _requested(self, checkpoint_id: CheckpointId) -> CheckpointRecord:
         """The checkpoint of the user's request."""
@@ -157,11 +254,13 @@ class LogReader:
     def _get(self, position: LogPosition) -> LogEntry:
         where = self._where(position)
         try:
-            return decode_entry(self._storage.get(self._paths.log_entry(position)), where)
+            entry = decode_entry(self._storage.get(self._paths.log_entry(position)), where)
         except NotFound as error:
-            raise CorruptFile(where, f"missing. {_MENDING}") from error
-        except CorruptFile as error:
-            raise CorruptFile(where, f"{error.reason}. {_MENDING}") from error
+            raise CorruptFile(where, "missing") from error
+        own = position_of(entry.checkpoint.checkpoint_id) if isinstance(entry, Completed) else entry.position
+        if own not in (position, NO_POSITION):
+            raise CorruptFile(where, f"it has the content of another entry, {self._where(own)}")
+        return entry
 
     def _exists(self, position: LogPosition) -> bool:
         return self._storage.exists(self._paths.log_entry(position))
@@ -187,8 +286,9 @@ class LogReader:
         return max((position for position in found if position is not None), default=LogPosition(0))
 
 
+_LOOKED_AT = 100
+"""Positions before a damaged one in which a checkpoint is looked for."""
 _MENDING = (
     "It is an entry of the job's checkpoint log: what was complete, and which output may be visible, is not known "
-    "without it. Put the object back from a backup (or an older version of it) and start the job again; or start the "
-    "job under another name to begin afresh"
+    "without it. Put the object back from a backup (or an older version of it) and start the job again"
 )

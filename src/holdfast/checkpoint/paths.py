@@ -2,6 +2,7 @@
 
     <storage uri>/<job directory>/
         log/00000000000000000017                       one position of the checkpoint log
+        visible                                        the newest position of the log whose output may be visible
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
         holds/<checkpoint>-<seconds>-<hold>            a checkpoint in use by a reader outside the driver
@@ -139,6 +140,11 @@ class JobPaths:
     def log_prefix(self) -> str:
         """Prefix of the log's entries."""
         return f"{self.directory}/log/"
+
+    @property
+    def visible(self) -> str:
+        """The path of the newest log position whose output may be visible: a log that ends before it has lost entries."""
+        return f"{self.directory}/visible"
 
     @property
     def state_prefix(self) -> str:

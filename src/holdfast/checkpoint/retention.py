@@ -18,6 +18,8 @@ Why no clean-up deletes a file that is in use or will be referenced:
   checkpoint whose completion is pending may be unknown, and its files belong to an open epoch. Files of later
   generations are never touched.
 - *Earlier* drivers are fenced: their files outside checkpoints can no longer get into one.
+- While a start is on trial (`holdfast.checkpoint.takeover`), nothing is deleted at all: the next driver may go on from what
+  this one passed over. The first sweep after the trial makes up for it.
 - All other readers hold their checkpoint with this driver. A hold lasts through this driver's own take-overs; no other one
   can come in between, or this driver is fenced. Holds of readers outside the driver are stored, and a *later* driver adopts
   them before it deletes anything: a hold is valid only if this driver still owned the job after it had been stored, so the
@@ -283,6 +285,8 @@ class Retention:
             The number of deleted objects.
         """
         with self._lock:
+            if self._log.owned.trial:
+                return 0
             owned = self._learn()
             return self._delete([*self._ended_holds(), *self._surplus(owned), *self._forget(owned)])
 
@@ -300,6 +304,8 @@ class Retention:
         """
         with self._lock:
             before = self._log.owned
+            if before.trial:
+                return 0
             open_epoch = epoch_of(before.next_id) if oldest_open_epoch is None else oldest_open_epoch
             state = self._storage.list(self._paths.state_prefix)
             log = self._storage.list(self._paths.log_prefix)

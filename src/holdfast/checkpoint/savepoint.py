@@ -46,6 +46,7 @@ __all__ = [
     "OpenSavepoint",
     "Savepoint",
     "copy_files",
+    "delete_savepoint",
     "import_savepoint",
     "put_metadata",
     "read_savepoint",
@@ -57,6 +58,7 @@ __all__ = [
 METADATA = "_metadata"
 BEGUN = "_in-progress"
 """A file that marks the directory of an unfinished or failed savepoint."""
+_SUFFIXES = (".dump", ".list")
 _VERSION = 1
 REMEDY = "put it back from a copy of the savepoint, or start from another one"
 """What to do about a damaged file of a savepoint."""
@@ -91,14 +93,23 @@ class OpenSavepoint:
         """The savepoint's directory."""
         return self.storage.uri
 
-    def delete(self) -> None:
-        """Delete the savepoint, ``_metadata`` first, so that remaining files do not look like a savepoint.
 
-        Raises:
-            StorageError: some files were not deleted.
-        """
-        self.storage.delete([METADATA])
-        self.storage.delete({file.path for file in self.savepoint.checkpoint.files()})
+def delete_savepoint(storage: Storage) -> int:
+    """Delete the savepoint in a directory, finished or not: ``_metadata`` first, so that the rest does not look like one.
+
+    Another call goes on where one was interrupted. Files of others in the directory stay.
+
+    Returns:
+        The number of deleted files.
+
+    Raises:
+        StorageError: some files were not deleted.
+    """
+    files = [path for path in storage.list("") if path in (METADATA, BEGUN) or path.endswith(_SUFFIXES)]
+    if METADATA in files:
+        storage.delete([METADATA])
+    storage.delete([path for path in files if path != METADATA])
+    return len(files)
 
 
 def put_metadata(storage: Storage, checkpoint: CheckpointMetadata, drained: bool) -> None:

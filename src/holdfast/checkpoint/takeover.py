@@ -1,19 +1,57 @@
-"""The decisions of a take-over, as functions of the checkpoint log's content. Pure."""
+"""The decisions of a take-over, as functions of the checkpoint log's content. Pure.
+
+If a job with checkpoints starts from a savepoint or from an older checkpoint, because the user asks for it, the start is
+*on trial* until its first own checkpoint completes. Until then the log keeps the job's checkpoints, and nothing is deleted:
+if the start is refused, fails or is given up, the next plain start continues from them as if nothing had happened.
+
+    completed   takeover    completed       completed   ...
+    7           8           9               10
+                by B        by B            by B
+                keeps 7     trial: a copy   ends the trial: 7 is abandoned, the request is obeyed
+                            of a savepoint
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.checkpoint.entries import FORMAT_VERSION, CheckpointRecord, Takeover
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
 from holdfast.checkpoint.metadata import has_output
 from holdfast.errors import CorruptFile
 
-__all__ = ["LogFacts", "after_takeover", "newest_intact", "next_takeover"]
+__all__ = [
+    "FromSavepoint",
+    "LogFacts",
+    "Start",
+    "SavepointCopy",
+    "after_takeover",
+    "newest_intact",
+    "next_takeover",
+    "started",
+]
 
 _REMEMBERED = 1000
 """A driver that sleeps through more take-overs than this is no longer fenced by its successor's record."""
+
+
+class FromSavepoint(NamedTuple):
+    """The user's request to start from a savepoint."""
+
+    uri: str
+    generation: int
+    """The generation of the driver that wrote it; that of the job will exceed it."""
+    claim: bool = False
+    """Whether the savepoint becomes the job's, which deletes it."""
+
+
+class SavepointCopy(NamedTuple):
+    """A copy of a savepoint, on trial."""
+
+    savepoint: str
+    record: CheckpointRecord
 
 
 @dataclass(frozen=True)
@@ -31,27 +69,69 @@ class LogFacts:
     takeovers: tuple[LogPosition, ...]
     """The positions of all take-overs."""
     requested: CheckpointId
-    """The checkpoint of the user's last request to go back; 0: never requested."""
+    """The checkpoint of the user's last request to go back that was obeyed; 0: none."""
     savepoint: str = ""
     """The savepoint from which the job last started; empty: none."""
     job: str = ""
     """The identity of the job (`Takeover.job`); empty: no take-over has it yet."""
+    claim: bool = False
+    """Whether that savepoint is the job's, and not deleted yet."""
+    copy: SavepointCopy | None = None
+    """What the last driver's start has copied, if it is on trial."""
+    unreadable: CheckpointId = NO_CHECKPOINT
+    """The newest position of a log whose end cannot be read, so that ``completed`` is unknown; 0: it can."""
 
 
-def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
-    """The record with which a driver takes over a log in this state."""
+@dataclass(frozen=True)
+class Start:
+    """What a driver starts from."""
+
+    candidates: tuple[CheckpointRecord, ...]
+    """The checkpoints that it may continue from, newest first."""
+    trial: bool = False
+    copies: bool = False
+    """Whether a savepoint must be copied: the copy is the first checkpoint to complete."""
+    requested: CheckpointId = NO_CHECKPOINT
+    """As in `LogFacts`, once the first checkpoint has completed; likewise the following ones."""
+    savepoint: str = ""
+    claim: bool = False
+
+
+def started(facts: LogFacts, going_back: CheckpointRecord | None, savepoint: FromSavepoint | None) -> Start:
+    """Decide what a driver starts from.
+
+    Args:
+        facts: The log's content.
+        going_back: The checkpoint to which the user asks to go back, if that has not been obeyed yet.
+        savepoint: The savepoint that the user asks to start from.
+    """
+    trial = bool(facts.completed or facts.unreadable)
+    if savepoint is not None and savepoint.uri != facts.savepoint:
+        copied = facts.copy is not None and facts.copy.savepoint == savepoint.uri
+        candidates = (facts.copy.record,) if facts.copy is not None and copied else ()
+        return Start(candidates, trial, not copied, facts.requested, savepoint.uri, savepoint.claim)
+    if going_back is not None:
+        return Start((going_back,), trial, False, going_back.checkpoint_id, facts.savepoint, facts.claim)
+    return Start(facts.completed, False, False, facts.requested, facts.savepoint, facts.claim)
+
+
+def next_takeover(facts: LogFacts, driver: str, now_ms: int, least_generation: int = 0) -> Takeover:
+    """The record with which a driver takes over a log in this state; its generation exceeds ``least_generation``."""
     ids = [checkpoint.checkpoint_id for checkpoint in facts.completed]
     return Takeover(
         format_version=FORMAT_VERSION,
-        generation=facts.generation + 1,
+        generation=max(facts.generation, least_generation) + 1,
         driver=driver,
-        restored=max(ids, default=NO_CHECKPOINT),
-        oldest=min(ids, default=NO_CHECKPOINT),
+        restored=facts.unreadable or max(ids, default=NO_CHECKPOINT),
+        oldest=CheckpointId(1) if facts.unreadable else min(ids, default=NO_CHECKPOINT),
         takeovers=list(facts.takeovers[-_REMEMBERED:]),
         requested=facts.requested,
         created_at=now_ms,
         savepoint=facts.savepoint,
         job=facts.job or driver,
+        claim=facts.claim,
+        copy=NO_CHECKPOINT if facts.copy is None else facts.copy.record.checkpoint_id,
+        position=LogPosition(facts.tail + 1),
     )
 
 

@@ -19,15 +19,15 @@ from typing import Any, Protocol
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.metadata import CheckpointMetadata, has_output
 from holdfast.checkpoint.retention import Retention
 from holdfast.common.json_log import add_log_fields
-from holdfast.connectors.base import Committable, Committer, Enumerator, EpochInput, JobInfo, PausingEnumerator, SplitRange
+from holdfast.connectors.base import Committable, Enumerator, EpochInput, JobInfo, PausingEnumerator, SplitRange
 from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime import events, instructions
-from holdfast.runtime.changelogs import changelog_committers
+from holdfast.runtime.committers import Committers
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.instructions import Held, Instruction, Notice
 from holdfast.runtime.job_state import JobState
@@ -37,9 +37,10 @@ from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import RestartStrategy
+from holdfast.runtime.resumption import check_resumable
 from holdfast.runtime.samples import SampleRequests
 from holdfast.runtime.savepoint_requests import SavepointRequest
-from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, savepoint_failure
+from holdfast.runtime.savepoints import ClaimedSavepoint, SavepointWriter, StartFromSavepoint, savepoint_failure
 from holdfast.runtime.statistics import takeovers
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
@@ -113,6 +114,7 @@ class Coordinator:
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._clean_ups = ThreadPoolExecutor(1, thread_name_prefix="holdfast-clean-up")
         self._cleaning: Future[None] | None = None
+        self._claimed = ClaimedSavepoint(checkpoint_log, plan.settings)
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="holdfast-savepoint")
         self._requested: dict[int, tuple[SavepointRequest, Future[str]]] = {}
         """The requested savepoints that are not finished."""
@@ -126,7 +128,7 @@ class Coordinator:
         self._enumerators: dict[str, Enumerator] = {}
         self._held_back: set[str] = set()
         """The sources that wait for the others of their watermark group, by uid."""
-        self._committers: dict[str, Committer] = {}
+        self._committers = Committers()
         self._job: JobInfo | None = None
         self._executor: EpochExecutor | None = None
 
@@ -323,8 +325,8 @@ class Coordinator:
             case instructions.TakeOver(deep, plan):
                 self._plan = plan
                 return self._take_over(deep)
-            case instructions.Recover(committables):
-                return self._recover(committables)
+            case instructions.Recover():
+                return self._recover(instruction)
             case instructions.Open():
                 return self._open(instruction)
             case _:
@@ -335,36 +337,27 @@ class Coordinator:
     def _take_over(self, deep: bool) -> Event:
         self._close_parts()
         savepoint = self._savepoint
+        if savepoint is not None and not self._log.begun:  # a refused start leaves the job to its driver
+            check_resumable(self._plan, savepoint.source.savepoint.checkpoint, savepoint.source.uri)
         taken = self._log.take_over(
             lambda checkpoint: self._verify(checkpoint, deep),
             self._restore_from,
             None if savepoint is None else savepoint.request,
+            lambda checkpoint: check_resumable(self._plan, checkpoint),
         )
         job = self._make_job(taken.generation)
         self._job = job if job.storage_uri is None else replace(job, identity=taken.job)
-        if savepoint is None or not taken.begins_from_savepoint:
-            return events.TookOver(self._job, taken.restored, taken.next_id)
-        self._log.complete(savepoint.copy(taken.next_id, taken.generation), savepoint.source.uri)
-        if savepoint.claim:
-            try:
-                savepoint.source.delete()
-            except StorageError as error:
-                log.warning("the savepoint %s, which the job has claimed, was not deleted: %s", savepoint.source.uri, error)
-        owned = self._log.owned
-        return events.TookOver(self._job, owned.retained[0], owned.next_id, savepoint.source.uri)
+        restored, next_id, uri = taken.restored, taken.next_id, ""
+        if savepoint is not None and taken.begins_from_savepoint:
+            uri = savepoint.source.uri
+            self._log.complete(savepoint.copy(next_id, taken.generation), uri)
+            restored, next_id = self._log.owned.retained[0], self._log.owned.next_id
+        passed_over = [] if taken.passed_over is None else [Committable(*each) for each in taken.passed_over.committables]
+        return events.TookOver(self._job, restored, next_id, uri, taken.trial, passed_over)
 
-    def _recover(self, committables: Sequence[Committable]) -> Event:
+    def _recover(self, instruction: instructions.Recover) -> Event:
         assert self._job is not None
-        for vertex in self._plan.vertices:
-            for chained in vertex.chain:
-                sink = chained.factory.written_sink
-                if sink is not None:
-                    committer = sink.create_committer(self._job, chained.uid)
-                    if committer is not None:
-                        self._committers[chained.uid] = committer
-        self._committers.update(changelog_committers(self._plan, self._job))
-        for uid, committer in self._committers.items():
-            committer.recover([c for c in committables if c.uid == uid])
+        self._committers.recover(self._plan, self._job, instruction.committables, instruction.passed_over)
         self._retention.adopt_holds()
         self._retention.sweep()
         return events.Recovered()
@@ -419,8 +412,9 @@ class Coordinator:
     def _commit(self, instruction: instructions.Commit) -> None:
         """Commit a checkpoint's output in the background, then clean up."""
         try:
-            for uid, committer in self._committers.items():
-                committer.commit([c for c in instruction.committables if c.uid == uid])
+            if any(has_output(each.uid) for each in instruction.committables):
+                self._log.output_becomes_visible(checkpoint_of(instruction.epoch))
+            self._committers.commit(instruction.committables)
         except Exception as error:
             self._inbox.put(Failed(instruction, error))
         except BaseException as end:
@@ -434,6 +428,7 @@ class Coordinator:
             self._retention.collect()
             if sweep_from is not None:
                 self._retention.sweep(sweep_from)
+            self._claimed.delete(again=sweep_from is not None)
         except StorageError as error:  # the next sweep finds the same orphans
             log.warning("Orphan sweep failed, retrying later: %s", error)
         except BaseException as end:
@@ -476,8 +471,7 @@ class Coordinator:
             wait([self._cleaning])
         while self._enumerators:
             self._enumerators.popitem()[1].close()
-        while self._committers:
-            self._committers.popitem()[1].close()
+        self._committers.close()
 
     def _close(self) -> None:
         if self._executor is not None and self._requested:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.connectors.base import EpochInput, JobInfo
+from holdfast.connectors.base import Committable, EpochInput, JobInfo
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Instruction
 from holdfast.runtime.rescale_request import RescaleRequest
@@ -121,6 +121,10 @@ class TookOver(Answer):
     """The id of the first checkpoint to complete."""
     savepoint: str = ""
     """The savepoint that ``restored`` was made of just now; empty if it is the job's own."""
+    trial: bool = False
+    """Whether the start is on trial (see `holdfast.checkpoint.takeover`): its first checkpoint is followed by a sweep."""
+    passed_over: Sequence[Committable] = ()
+    """The output of the job's own newest checkpoint, if another one is restored. It is complete, and becomes visible."""
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ class Recover(Instruction):
 
     committables: Sequence[Committable]
     """The committables of the restored checkpoint; they may be committed already."""
+    passed_over: Sequence[Committable] = ()
+    """Those of the job's own newest checkpoint, if another one is restored. Their loss does not stop the start."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class CoordinatorMachine:
         self._clock = JobClock()
         self._planning_since = 0.0
         self._cancelled = False
-        self._has_opened = False
+        self._has_opened = self._on_trial = False
         self._failure: BaseException | None = None
         self._damaged = False  # whether a task has found a damaged file of the checkpoint
         self._restarts = 0
@@ -261,7 +261,7 @@ class CoordinatorMachine:
 
     def _took_over(self, event: events.TookOver) -> None:
         restored = event.restored
-        self._job, self._completed, self._committed = event.job, restored, NO_CHECKPOINT
+        self._job, self._completed, self._committed, self._on_trial = event.job, restored, NO_CHECKPOINT, event.trial
         self._next_epoch = epoch_of(event.next_id)
         self._unaligned.restored(restored)
         if restored is not None:
@@ -273,7 +273,7 @@ class CoordinatorMachine:
                 return
             self._give(instructions.Restored(restored.checkpoint_id, event.savepoint))
         self._life.to(JobState.RECOVERING)
-        self._give(instructions.Recover(committables_of(restored)))
+        self._give(instructions.Recover(committables_of(restored), event.passed_over))
 
     def _recovered(self) -> None:
         restored = self._completed
@@ -341,16 +341,16 @@ class CoordinatorMachine:
 
     def _completed_epoch(self, epoch: EpochInFlight) -> None:
         epoch.completed(self._now.seconds)
-        self._has_opened, self._completed = True, epoch.checkpoint
         self._policy.epoch_completed()
         self._rescaling.completed()
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])
         reports, epoch.reports = epoch.reports, ()
         sweep_from = None
-        if epoch.number % _SWEEP_EVERY == 0:
+        if epoch.number % _SWEEP_EVERY == 0 or self._on_trial:
             # Background uploads may last many epochs; the files of those that begin now have this epoch's number.
             sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
+        self._has_opened, self._completed, self._on_trial = True, epoch.checkpoint, False
         self._give(instructions.Commit(epoch.number, committables_of(epoch.checkpoint), sweep_from))
         finished, seconds = epoch_finished(self._plan, epoch, reports, self._now.seconds)
         self._give(finished)

@@ -6,12 +6,13 @@ operators have declared them, in the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.checkpoint.metadata import CHANNEL_STATE, CheckpointMetadata, OperatorCheckpoint, has_output
-from holdfast.connectors.base import JudgingSink, JudgingSource, Sink
+from holdfast.connectors.base import Committable, JudgingSink, JudgingSource, Sink
 from holdfast.errors import IncompatibleState
 from holdfast.runtime.channel_state import other_inputs
 from holdfast.runtime.definitions import changed_definitions
@@ -19,7 +20,7 @@ from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import JobPlan, SourceSpec, Vertex
 from holdfast.runtime.sources import has_finished
 
-__all__ = ["Obstacle", "Unclaimed", "check_resumable", "obstacles", "unclaimed"]
+__all__ = ["Obstacle", "Unclaimed", "check_resumable", "committable_now", "obstacles", "unclaimed"]
 
 _WITHOUT_CHANNEL_STATE = "stop the old program with a savepoint, which holds no channel state, and start this one from it"
 
@@ -186,6 +187,21 @@ def _prepared(plan: JobPlan, checkpoint: CheckpointMetadata, where: str) -> Iter
                     f"sink (uid {uid!r}) cannot commit its output in {where}: {error}; stop the old program with a "
                     "savepoint, whose output is committed, and start this one from it",
                 )
+
+
+def committable_now(plan: JobPlan, committables: Sequence[Committable]) -> list[Committable]:
+    """The committables that the program's sinks can commit, of a checkpoint that it does not continue from."""
+    sinks = _sinks(plan)
+    found = []
+    for each in committables:
+        sink = sinks.get(each.uid)
+        if isinstance(sink, JudgingSink):
+            with suppress(IncompatibleState):
+                sink.check_prepared(each.data)
+                found.append(each)
+        else:
+            found.append(each)
+    return found
 
 
 def _channel_state(vertex: Vertex, uid: str, operator: OperatorCheckpoint, where: str) -> Iterator[Obstacle]:

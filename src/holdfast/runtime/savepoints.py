@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.retention import verify_files
@@ -23,12 +24,14 @@ from holdfast.checkpoint.savepoint import (
     REMEDY,
     OpenSavepoint,
     copy_files,
+    delete_savepoint,
     import_savepoint,
     put_metadata,
     read_savepoint,
     renamed_lists,
 )
 from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.takeover import FromSavepoint
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, SparkGone, StorageError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
@@ -36,7 +39,7 @@ from holdfast.state.canonical import DUMP, MORE, Part, parts_of, write_part
 from holdfast.state.damage import with_content, with_remedy
 from holdfast.state.delta_files import verify_data
 
-__all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint", "savepoint_failure"]
+__all__ = ["ClaimedSavepoint", "SavepointWriter", "StartFromSavepoint", "new_savepoint", "savepoint_failure"]
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +205,7 @@ class StartFromSavepoint:
     """The storage of the job's checkpoints."""
     paths: JobPaths
     claim: bool
-    """Whether the savepoint is deleted once the job has a copy."""
+    """Whether the savepoint is deleted once the job has a checkpoint of its own."""
 
     @classmethod
     def open(
@@ -227,9 +230,9 @@ class StartFromSavepoint:
             raise with_content(error, self.source.storage, self.source.savepoint.checkpoint, REMEDY) from None
 
     @property
-    def request(self) -> tuple[str, int]:
+    def request(self) -> FromSavepoint:
         """The argument for `CheckpointLog.take_over`."""
-        return self.source.uri, self.source.savepoint.checkpoint.generation
+        return FromSavepoint(self.source.uri, self.source.savepoint.checkpoint.generation, self.claim)
 
     def copy(self, checkpoint_id: CheckpointId, generation: int) -> CheckpointMetadata:
         """Copy the savepoint as the job's next checkpoint to complete.
@@ -240,3 +243,32 @@ class StartFromSavepoint:
         """
         with self._named():
             return import_savepoint(self.source, self.storage, self.paths, checkpoint_id, generation, verify_data)
+
+
+class ClaimedSavepoint:
+    """Deletes the savepoint that a job has claimed, once the job has a checkpoint of its own.
+
+    The log tells that it is due, so a later driver makes up for a crash.
+
+    Args:
+        checkpoint_log: The driver's log.
+        settings: The settings of the job.
+    """
+
+    def __init__(self, checkpoint_log: CheckpointLog, settings: JobSettings) -> None:
+        self._log = checkpoint_log
+        self._settings = settings
+        self._tried = False
+
+    def delete(self, *, again: bool) -> None:
+        """Delete it if that is due. Called after each own checkpoint; ``again``: try again what has failed."""
+        if not self._log.owned.claim or (self._tried and not again):
+            return
+        self._tried = True
+        uri = self._log.owned.savepoint
+        try:
+            delete_savepoint(Storage.open(uri, self._settings.storage_options))
+        except (StorageError, ConfigurationError) as error:
+            log.warning("the savepoint %s, which the job has claimed, is not deleted yet: %s", uri, error)
+        else:
+            self._log.claimed()

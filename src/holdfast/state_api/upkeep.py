@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from holdfast.checkpoint import savepoint
 from holdfast.checkpoint.manifests import load, read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
-from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
+from holdfast.checkpoint.savepoint import BEGUN, METADATA
 from holdfast.checkpoint.signed_store import KEY_FILE, read_keys, sign_again
 from holdfast.checkpoint.storage import Storage, open_store
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
@@ -160,11 +161,6 @@ def delete_savepoint(path: str, options: Mapping[str, str] | None = None) -> int
         StorageError: the storage does not answer.
     """
     storage = Storage.open(path.rstrip("/").removesuffix(f"/{METADATA}"), options)
-    files = storage.list("")
-    if METADATA in files:
-        read_savepoint(path, options).delete()  # without its metadata, the rest is no savepoint any more
-    elif BEGUN not in files:
+    if not {METADATA, BEGUN} & {*storage.list("")}:
         raise ConfigurationError(f"{path} is not a savepoint: it contains neither {METADATA} nor {BEGUN}")
-    left = [file for file in files if file.endswith((".dump", ".list")) or file == BEGUN]
-    storage.delete(left)
-    return len(left) + (METADATA in files)
+    return savepoint.delete_savepoint(storage)

@@ -78,8 +78,7 @@ class KafkaCommitter:
         self._known: set[str] = set()
         self._jobs = {job.identity, ""}
         """The jobs whose transactions are this job's: itself, those without an identity, those whose output it restores."""
-        self._swept: int | None = None
-        """The epoch up to which the outbox was swept; None: a copy of an earlier driver may still be needed."""
+        self._swept = 0
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Commit the restored checkpoint's transactions, and abort all others of this sink."""
@@ -93,7 +92,8 @@ class KafkaCommitter:
         if lost:
             self._rewrite(lost)
         try:
-            self._delete_copies(ours)
+            # Older generations only: a driver fenced during recovery must not delete its successor's copies.
+            self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
         except StorageError as error:  # a later clean-up will do it
             _logger.warning("%s: copies of committed output stay in the storage for now: %s", self._where, error)
         _logger.info(
@@ -279,13 +279,11 @@ class KafkaCommitter:
     def _clean(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
         """Delete the outbox copies, and abort open transactions of dead attempts in these epochs."""
         try:
-            self._delete_copies([c for _, ours in committed for c in ours])
+            if self._files is not None:
+                self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])
             self._latest = [*self._latest, *((call, done[0].epoch) for call, done in committed)][-2:]
             self._abort_dead()
             epoch = committed[-1][1][0].epoch
-            if self._swept is None:
-                # The copies of earlier drivers stay for a while: the user may go back to a checkpoint, and forward again.
-                self._swept = epoch
             if epoch - self._swept >= _SWEEP_EPOCHS:
                 self._swept = epoch
                 self._empty_outbox(lambda g, e: g < self._job.generation or (g == self._job.generation and e <= epoch))
@@ -314,10 +312,6 @@ class KafkaCommitter:
             if found is not None and found[0] in _UNFINISHED and (old or ours):
                 dead.append(found[1])
         self._cleaner.fence_only(dead, self._sink.transaction_timeout_ms)
-
-    def _delete_copies(self, committed: Sequence[KafkaCommittable]) -> None:
-        if self._files is not None:
-            self._files.delete([c.outbox for c in committed if c.outbox is not None])
 
     def _empty_outbox(self, old: Callable[[int, int], bool]) -> None:
         if self._files is not None:
