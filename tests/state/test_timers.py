@@ -396,6 +396,8 @@ def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkey
         queue.collect()
         queue.committed()
         near.append(len(queue._near))
+        if left := pending.difference(fired):
+            assert queue.next_time() <= min(left)[0], "a job without input would sleep beyond it"
     assert fired == sorted(pending)
     assert near[15] == 0  # time is in the first half of the bucket before
     assert near[31] > 90

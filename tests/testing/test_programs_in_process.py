@@ -122,3 +122,12 @@ def a_job_in_this_process_takes_savepoints(tmp_path: Path) -> None:
     saved = client.stop_with_savepoint(False, f"file://{tmp_path}/savepoints").result()
     assert Path(saved.removeprefix("file://")).exists()
     assert client.get_job_execution_result().result().get_job_id() == client.get_job_id()
+
+
+def a_second_job_of_a_program_without_names_is_another_job(tmp_path: Path) -> None:
+    config = Configuration()
+    config.set_string("execution.checkpointing.dir", str(tmp_path))
+    env = InProcessEnvironment(config)
+    for numbers in ([1, 2, 3], [4, 5, 6]):
+        with env.from_collection(numbers).map(lambda n: n).execute_and_collect() as results:
+            assert list(results) == numbers

@@ -37,6 +37,7 @@ from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.environment_settings import EnvironmentSettings
 from holdfast.datastream.function_checks import check_strategy, check_type
+from holdfast.datastream.job_names import default_name, started
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
 from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
@@ -58,7 +59,6 @@ __all__ = ["StreamExecutionEnvironment"]
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_JOB_NAME = "Holdfast Streaming Job"
 _BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
 _CHAINING = "pipeline.operator-chaining.enabled"
 _OPTIONS = [
@@ -416,6 +416,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         from holdfast.runtime.job import submit  # imports Spark, which building a program does not need
 
         client = submit(plan, self._spark, self._replan(plan))
+        started(plan)
         self._operators.clear()
         return client
 
@@ -460,7 +461,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         for option in _OPTIONS:
             config.get(option)  # reports a value of the wrong type now
         _check_own_options(config)
-        name = job_name or config.get(PipelineOptions.NAME) or DEFAULT_JOB_NAME
+        name = job_name or config.get(PipelineOptions.NAME) or default_name(config.get(CheckpointingOptions.DIR))
         if config.get(PipelineOptions.MAX_PARALLELISM) == -1:
             config.set(PipelineOptions.MAX_PARALLELISM, DEFAULT_MAX_PARALLELISM)
         check_count(config.get(PipelineOptions.MAX_PARALLELISM), PipelineOptions.MAX_PARALLELISM.key, MAX_KEY_GROUPS)

@@ -265,9 +265,10 @@ class TimerQueue:
         return timers
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer, or its bucket's start while the bucket is in the store; None without timers."""
+        """The time of the earliest timer, or the start of its bucket if that is stored or comes near; None without timers."""
         if (near := self._near.earliest()) is not None:
-            return near
+            # Of a bucket that comes near, earlier ones may still be away.
+            return near if self._nearing is None else min(near, self._nearing[0] << BUCKET_BITS)
         while (number := self._earliest()) is not None:
             bucket = self._buckets[number]
             if bucket.stored:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.common.config_options import PipelineOptions, RestartOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.job_client import JobClient
+from holdfast.datastream.job_names import started
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.testing.clock import VirtualClock
 
@@ -58,6 +59,7 @@ class InProcessEnvironment(StreamExecutionEnvironment):
         job = _job(plan, self._replan(plan), self.clock)
         self._operators.clear()
         job.start()
+        started(plan)
         return job
 
 
