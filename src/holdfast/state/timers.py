@@ -265,7 +265,7 @@ class TimerQueue:
         return timers
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer, or the start of its bucket if that is stored or comes near; None without timers."""
+        """The time of the earliest timer, or the start of its bucket if that is not all in memory; None without timers."""
         if (near := self._near.earliest()) is not None:
             # Of a bucket that comes near, earlier ones may still be away.
             return near if self._nearing is None else min(near, self._nearing[0] << BUCKET_BITS)
