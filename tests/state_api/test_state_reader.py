@@ -181,6 +181,26 @@ def the_windows_of_a_savepoint_are_those_that_have_not_fired(name, kind):
         assert read_by_function(path, assigner, kind) == open_windows
 
 
+def the_windows_of_a_changed_program_are_read_with_the_spans_that_they_have():
+    before, after = ASSIGNERS["tumbling"][0], ASSIGNERS["sliding"][0]
+    with lab(built(before, "process"), parallelism=2, budget=40) as job:
+        first = run(job, 2)
+        had = read(first, before, "process")
+        with pytest.raises(ConfigurationError, match=r"has TumblingEventTimeWindows\(300, 0\), not SlidingEventTimeWindows"):
+            read(first, after, "process")
+        with pytest.raises(ConfigurationError, match=r"have no evictor: leave out evictor\(\)"):
+            SavepointReader.read_arrow(first).window(before).evictor().process("windows")
+        job.build = built(after, "process")
+        path = run(job, 3)
+        checkpoint = open_snapshot(path).checkpoint
+        watermark = min(checkpoint.operators["windows"].watermarks)
+        found = read(path, after, "process")
+        assert any(end - start == 250 for _, start, end in found)
+        for at, elements in had.items():
+            if at[2] - 1 > watermark:
+                assert found[at] == elements
+
+
 def test_windows_of_counts_and_the_global_window_are_read_by_their_columns():
     def build(env: Any) -> None:
         keyed = timed(env, DATA, 40).map(lambda r: r, ELEMENT).key_by(lambda r: r[0], Types.STRING())

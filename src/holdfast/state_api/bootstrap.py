@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, OperatorCheckpoint, SubtaskState
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.shipping import ship_package
@@ -201,6 +201,8 @@ class _Keyed:
     make_operator: Callable[[], Operator]
     columns: tuple[StateDescriptor, ...] = ()
     """The states that are written from columns."""
+    definition: dict[str, Any] | None = None
+    """What the operator stores its state by."""
 
     def check(self, uid: str, operator: OperatorCheckpoint, target: Target) -> None:
         """Check columns and declared states, before anything is read.
@@ -218,6 +220,10 @@ class _Keyed:
             declared = content_type(each)
             assert declared is not None
             check_column(elements.data, each.name, declared, f"state {each.name!r} of {where}")
+        if self.definition is not None and operator.definition not in (None, self.definition):
+            raise IncompatibleState(
+                f"{where} has other windows in the savepoint: {_differing(operator.definition, self.definition)}"
+            )
         self._task(uid, operator, target, 1).check()
 
     def _task(self, uid: str, operator: OperatorCheckpoint, target: Target, parallelism: int) -> BootstrapTask:
@@ -249,7 +255,14 @@ class _Keyed:
         # Of a DataFrame without rows, the declared states are known, so that they can be read as empty.
         made = {handle.schema: schema for handle, schema in written} or ({} if operator.schemas else task.declared())
         schemas = {**operator.schemas, **made}
-        return msgspec.structs.replace(operator, subtasks=[first, *subtasks[1:]], schemas=schemas)
+        definition = self.definition or operator.definition
+        return msgspec.structs.replace(operator, subtasks=[first, *subtasks[1:]], schemas=schemas, definition=definition)
+
+
+def _differing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """What differs in two definitions, for messages."""
+    names = [name for name in {**stored, **given} if stored.get(name) != given.get(name)]
+    return ", ".join(f"{name} {stored.get(name)} in place of {given.get(name)}" for name in names)
 
 
 def _estimated_bytes(data: DataFrame) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-from holdfast.runtime.operators.base import Operator, StateKind
+from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.operators.window import WindowOperator
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WindowedTransformation"]
 
-Make = Callable[[Callable[[], Operator]], Any]
+Make = Callable[..., Any]
+"""From what makes the operator, and its definition, to the transformation."""
 
 
 class WindowedTransformation:
@@ -85,4 +86,4 @@ class WindowedTransformation:
             for chained in chain
             if StateKind.KEYED in chained.factory.state and isinstance(chained.factory, WindowOperator)
         ]
-        return self._make(factory.create)
+        return self._make(factory.create, definition=factory.definition())

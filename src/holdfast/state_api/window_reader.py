@@ -15,6 +15,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.copies import copied
 from holdfast.runtime.operators.pane_slices import PaneSlices
 from holdfast.runtime.operators.window_content import CONTENTS, Accumulator, Elements, Reduced, WindowContent
+from holdfast.runtime.operators.window_definition import ALIGNED, PANES, TIMED, named
 from holdfast.state.contents import declare_stored
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.keyed_state import KeyedState
@@ -180,7 +181,7 @@ class WindowReader(Generic[R]):
         return self.made(operator.rows(results.fields, extract_by, declare))
 
     def _family(self, operator: StoredOperator) -> str:
-        families = [name for name in (_ALIGNED, _EACH) if name in operator.schema.states]
+        families = [name for name in self._families(operator) if name in operator.schema.states]
         if not families:
             raise ConfigurationError(f"{operator.where} has no windows")
         if families[0] == _ALIGNED and not isinstance(self.assigner, PeriodicWindows):
@@ -194,6 +195,25 @@ class WindowReader(Generic[R]):
                 f"{type(self.assigner).__name__} is not its window assigner"
             )
         return families[0]
+
+    def _families(self, operator: StoredOperator) -> Sequence[str]:
+        """The states that may have the windows: the one of their form, if the checkpoint has their definition.
+
+        Raises:
+            ConfigurationError: the windows are others.
+        """
+        definition = operator.operator.definition
+        if definition is None or definition["of"] != "windows":
+            return _ALIGNED, _EACH
+        if self.evicts != (definition["content"] == TIMED):
+            has = "have no evictor: leave out evictor()" if self.evicts else "were stored for an evictor: call evictor()"
+            raise ConfigurationError(f"the windows of {operator.where} {has}")
+        if definition["form"] not in (ALIGNED, PANES):
+            return (_EACH,)
+        stored = definition["assigner"], definition["arguments"]
+        if isinstance(self.assigner, PeriodicWindows) and named(self.assigner) != stored:
+            raise ConfigurationError(f"{operator.where} has {stored[0]}{tuple(stored[1])}, not {self.assigner!r}")
+        return (_ALIGNED,)
 
     def _held(self, content: WindowContent) -> WindowContent:
         """The content as it is stored."""

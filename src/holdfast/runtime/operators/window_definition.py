@@ -30,7 +30,18 @@ from holdfast.windowing.counts import CountSlidingWindowAssigner, CountTumblingW
 from holdfast.windowing.evictors import Evictor
 from holdfast.windowing.sessions import SessionWindows
 
-__all__ = ["ALIGNED", "MERGING", "PANES", "ROWS", "TIMED", "KeepsAll", "check_continues", "described", "former_windows"]
+__all__ = [
+    "ALIGNED",
+    "MERGING",
+    "PANES",
+    "ROWS",
+    "TIMED",
+    "KeepsAll",
+    "check_continues",
+    "described",
+    "former_windows",
+    "named",
+]
 
 ALIGNED, PANES, ROWS, MERGING = "aligned", "panes", "rows", "merging"
 TIMED = "elements with timestamps"
@@ -63,7 +74,7 @@ class KeepsAll(Evictor[Any, Any]):
 def described(spec: WindowSpec, form: str) -> dict[str, Any]:
     """The definition of windows that are stored in this form, as plain data."""
     assigner = spec.assigner
-    name, arguments = _named(assigner)
+    name, arguments = named(assigner)
     return {
         "of": "windows",
         "kind": _kind(assigner),
@@ -85,7 +96,7 @@ def _kind(assigner: Any) -> str:
     return _BY_NUMBER if isinstance(assigner, _COUNTS) else "own windows"
 
 
-def _named(assigner: Any) -> tuple[str, list[int]]:
+def named(assigner: Any) -> tuple[str, list[int]]:
     """The assigner's class and arguments; a subclass of one of Holdfast's has its form."""
     if isinstance(assigner, PeriodicWindows):
         names = [each.__name__ for each in type(assigner).__mro__]
