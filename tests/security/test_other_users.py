@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import surroundings
+from started_programs import surroundings
 
 SECRET = "hush-hush-plan"
 

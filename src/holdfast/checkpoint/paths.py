@@ -7,6 +7,7 @@
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
         holds/<checkpoint>-<seconds>-<hold>            a checkpoint in use by a reader outside the driver
         leader/<driver>                                the heartbeat of the driver that owns the job
+        slots/<host>-<process>                         what a task slot does that has lasted; deleted when it goes on
         history/<start>-<job id>                       the pages of one run of the job, for the dashboard
 
 A state file's name contains the generation of the driver and the epoch in which the write began, so the leftovers of dead
@@ -179,6 +180,15 @@ class JobPaths:
     def heartbeat(self, driver: str) -> str:
         """The path of the heartbeat of a driver that owns, or has owned, the job."""
         return f"{self.leader_prefix}{driver}"
+
+    @property
+    def standstills_prefix(self) -> str:
+        """Prefix of what task slots tell of tasks that last."""
+        return f"{self.directory}/slots/"
+
+    def standstill(self, host: str, process: int) -> str:
+        """The path of what a task slot tells of its task."""
+        return f"{self.standstills_prefix}{safe_name(host)}-{process}"
 
     @property
     def history_prefix(self) -> str:

@@ -197,11 +197,19 @@ def _show_ended(record: JobRecord, as_json: bool) -> None:
 
 
 @command(interrupted="The job was asked to end, and does so after its current epoch.")
-def cancel(job: JobName = None, address: Address = None, json: AsJson = False) -> None:
+def cancel(
+    job: JobName = None,
+    address: Address = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Do not wait for the running epoch, whose functions may not return. Nothing is lost."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Cancel a job: it completes its epoch and commits its output. The next start resumes from its last checkpoint."""
     found = find_job(job, address)
-    found.change("PATCH", "?mode=cancel")
-    with working(f"{found.name}: completing the epoch", json):
+    found.change("PATCH", f"?mode=cancel&force={str(force).lower()}")
+    with working(f"{found.name}: {'aborting' if force else 'completing'} the epoch", json):
         state = _final_state(found)
     if state not in ("CANCELED", "FINISHED"):
         raise CommandFailed(f"Job {found.name} ended as {state}. `holdfast status {found.id}` tells why.")

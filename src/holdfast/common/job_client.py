@@ -44,6 +44,17 @@ class JobClient(ABC):
         """End this driver's part of the job, at Ctrl-C or SIGTERM; the future completes when it has ended."""
         return self.cancel()
 
+    def _await_result(self) -> JobExecutionResult:
+        """Wait for the job to end. The first Ctrl-C ends it after its epoch, a second one without it."""
+        try:
+            return self.get_job_execution_result().result()
+        except KeyboardInterrupt:
+            try:
+                self._interrupt().result()
+            except KeyboardInterrupt:
+                self._interrupt().result()
+            raise
+
     @abstractmethod
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None

@@ -126,6 +126,15 @@ class PausingEnumerator(Enumerator, Protocol):
         """Plan no records of these splits, nor wait for them, until the next call."""
 
 
+@runtime_checkable
+class WatchedEnumerator(Enumerator, Protocol):
+    """An enumerator that goes on while its system does not answer, and tells so."""
+
+    @property
+    def silence(self) -> str | None:
+        """Why the system does not answer, as far as it is known; None: it answers."""
+
+
 @dataclass
 class Batch:
     """Records of one split, in order."""

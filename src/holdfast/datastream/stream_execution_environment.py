@@ -385,12 +385,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             UserCodeError: a user's function raised, and the restart strategy gave up.
             JobFailed: another failure occurred, and the restart strategy gave up.
         """
-        client = self.execute_async(job_name)
-        try:
-            return client.get_job_execution_result().result()
-        except KeyboardInterrupt:
-            client._interrupt().result()
-            raise
+        return self.execute_async(job_name)._await_result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once.

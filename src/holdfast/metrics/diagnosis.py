@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.metrics.job import TERMINAL, JobSnapshot, VertexSnapshot
+from holdfast.metrics.job import RUNNING_EPOCH, TERMINAL, JobSnapshot, VertexSnapshot
 from holdfast.metrics.profile import EpochRecord, VertexProfile
 
-__all__ = ["Finding", "findings"]
+__all__ = ["LASTS_S", "STANDS_S", "Finding", "findings"]
+
+LASTS_S = 8.0
+"""What the driver does for so many seconds lasts."""
+STANDS_S = 6.0
+"""A call that has not returned for so many seconds stands still."""
 
 _WINDOW = 20
 """The number of latest epochs that count."""
@@ -51,6 +56,53 @@ def _troubles(job: JobSnapshot) -> Iterator[Finding]:
         where = f" in {last.task_name}" if last.task_name else ""
         what = "The job failed" if job.status == "FAILED" else "The job restarted within the last minutes"
         yield Finding("bad", what, f"{last.exception_name}{where}.", "The page 'Failures and restarts' shows the traceback.")
+    if job.status not in TERMINAL:
+        yield from _standstills(job)
+
+
+def _standstills(job: JobSnapshot) -> Iterator[Finding]:
+    """What does not go on."""
+    for seconds, why in job.silent.values():
+        yield Finding(
+            "bad",
+            "A source does not answer",
+            f"{why}, for {seconds:.0f} s.",
+            "Look at the brokers and the network.",
+        )
+    for what, seconds in job.activities.items():
+        if seconds < LASTS_S:
+            continue
+        if not what.startswith(RUNNING_EPOCH):
+            yield Finding(
+                "bad",
+                f"The driver is {what} for {seconds:.0f} s",
+                "The job waits for it.",
+                "Look at the systems that it needs: the checkpoint storage, the brokers of sources and sinks.",
+            )
+            continue
+        standing = [task for task in job.standing if task.same_call_seconds >= STANDS_S]
+        for task in standing[:3]:
+            yield Finding(
+                "bad",
+                f"The operator {task.operator} stands still",
+                f"A call has not returned for {task.same_call_seconds:.0f} s, in subtask {task.subtask + 1} on host "
+                f"{task.host} (process {task.process}): it is at {task.where}.",
+                "If it will not return, `holdfast cancel --force` ends the job; its next start computes the epoch again.",
+            )
+        if not job.standing:
+            yield Finding(
+                "bad",
+                f"The epoch runs for {seconds:.0f} s, and no task tells what it does",
+                "Its tasks wait for free cores, or the processes of task slots are stopped or cannot be reached.",
+                "Look at Spark's executors, and at the hosts of the job.",
+            )
+        elif not standing:
+            task = job.standing[0]
+            yield Finding(
+                "slow",
+                f"The epoch runs for {seconds:.0f} s",
+                f"Its tasks go on: {task.operator}, subtask {task.subtask + 1} on host {task.host}, is at {task.where}.",
+            )
 
 
 def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
@@ -58,6 +110,10 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
     if job.status in TERMINAL:
         return Finding("good", "The job has ended", f"Its last epoch was {epochs[-1].number}.")
     rate = job.values["numRecordsInPerSecond"]
+    if any(finding.kind == "bad" for finding in _standstills(job)):
+        return Finding(
+            "bad", "The job stands still", f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above."
+        )
     if backlog <= _SHORT_BACKLOG_S * rate:
         return Finding("good", "The job keeps up with its input", f"It waits for input {_percent(idle)} of the time.")
     seconds = max(1e-3, (epochs[-1].started_ms - epochs[0].started_ms) / 1000)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,18 +21,21 @@ from holdfast.metrics.stats import (
     JobEvent,
     LateRecord,
     RestoredCheckpoint,
+    StandingTask,
     VertexStats,
 )
 from holdfast.metrics.traces import TraceReporter
 from holdfast.metrics.user import Sample, merge
 
-__all__ = ["TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexSnapshot"]
+__all__ = ["RUNNING_EPOCH", "TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexSnapshot"]
 
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """The states in which a job has ended in its driver; a suspended one goes on in another driver."""
 
 HIDDEN = "shown to requests with the token (`holdfast token`)"
 """In place of texts that may show data of records."""
+RUNNING_EPOCH = "running epoch "
+"""Begins the name of an activity; the epoch's number follows."""
 _CHECKPOINTS_KEPT = 100
 _FAILURES_KEPT = 16
 _DURATIONS_KEPT = 1000
@@ -99,6 +103,12 @@ class JobSnapshot:
     """The latest late records that were dropped, newest first."""
     plan: Mapping[str, Any]
     profile: ProfileSnapshot
+    activities: Mapping[str, float]
+    """What the driver does just now, e.g. ``running epoch 7``, with its age in seconds."""
+    standing: tuple[StandingTask, ...]
+    """What the task slots tell of the tasks of an epoch that lasts, the longest standing call first."""
+    silent: Mapping[str, tuple[float, str]]
+    """The sources whose systems do not answer: by uid, for how many seconds, and what is known of it."""
 
     def without_records(self) -> JobSnapshot:
         """The snapshot without what may show data of records: late ones, and the texts of errors, which name theirs."""
@@ -110,6 +120,7 @@ class JobSnapshot:
             failures=tuple(replace(each, text=f"{each.exception_name}: {HIDDEN}") for each in self.failures),
             events=tuple(each._replace(text=HIDDEN) if each.kind in _TOLD_WITH_ERRORS else each for each in self.events),
             late=(),
+            standing=tuple(each._replace(where=each.where.partition(": ")[0]) for each in self.standing),
             profile=replace(
                 self.profile,
                 epochs=tuple(replace(each, failure=HIDDEN) if each.failure else each for each in self.profile.epochs),
@@ -198,6 +209,10 @@ class JobMetrics:
         self._events: deque[JobEvent] = deque(maxlen=_EVENTS_KEPT)
         self._late: deque[LateRecord] = deque(maxlen=_LATE_KEPT)
         self._profile = Profile()
+        self._activities: dict[str, float] = {}
+        self._standing: tuple[StandingTask, ...] = ()
+        self._silent: dict[str, tuple[float, str]] = {}
+        self._last_checkpoint = self._began
         self._traces: TraceReporter | None = None
 
     def report_traces(self, reporter: TraceReporter) -> None:
@@ -217,6 +232,30 @@ class JobMetrics:
                 self._sums.restarts += 1
             if status in TERMINAL:
                 self._ended = (self._clock(), self._now_ms())
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Something that the driver does in the block, and that may last."""
+        with self._lock:
+            self._activities[what] = self._clock()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._activities.pop(what, None)
+
+    def source_answers(self, uid: str, silence: str | None) -> None:
+        """Set whether the system of a source answers; ``silence``: what is known of why it does not."""
+        with self._lock:
+            if silence is None:
+                self._silent.pop(uid, None)
+            else:
+                self._silent[uid] = self._silent.get(uid, (self._clock(), ""))[0], silence
+
+    def tasks_stand(self, standing: Sequence[StandingTask]) -> None:
+        """Set what the task slots tell of the running epoch; nothing once it has ended."""
+        with self._lock:
+            self._standing = tuple(standing)
 
     def plan(self, plan: Mapping[str, Any]) -> None:
         """Set the job's plan, ``{"nodes": [...]}`` in the shape of Flink's REST API."""
@@ -278,6 +317,7 @@ class JobMetrics:
         """Record a completed checkpoint."""
         with self._lock:
             self._sums.completed += 1
+            self._last_checkpoint = self._clock()
             self._last.checkpoint = stats
             self._history.append(stats)
             self._completed.append(stats)
@@ -342,6 +382,9 @@ class JobMetrics:
                 late=tuple(reversed(self._late)),
                 plan=self._last.plan,
                 profile=self._profile.snapshot(1000 * now),
+                activities={what: now - since for what, since in self._activities.items()},
+                standing=self._standing,
+                silent={uid: (now - since, why) for uid, (since, why) in self._silent.items()},
             )
 
     def _vertex_snapshot(self, vertex: _Vertex, now: float) -> VertexSnapshot:
@@ -374,6 +417,9 @@ class JobMetrics:
             "totalNumberOfCheckpoints": sums.completed + sums.failed,
             "numStateFetches": sums.states_needed - sums.states_found,
             "numStandbyTakeovers": sums.takeovers,
+            "currentActivityMs": 0 if ended else round(1000 * (now - min(self._activities.values(), default=now))),
+            "numUnreachableSources": len(self._silent),
+            "timeSinceLastCheckpointMs": round(1000 * ((ended[0] if ended else now) - self._last_checkpoint)),
         }
         if sums.states_needed:
             values["localStateShare"] = sums.states_found / sums.states_needed

@@ -19,6 +19,7 @@ __all__ = [
     "OperatorStats",
     "RestoredCheckpoint",
     "StandbyStats",
+    "StandingTask",
     "Straggler",
     "SubtaskStats",
     "VertexStats",
@@ -34,6 +35,22 @@ class LateRecord(NamedTuple):
     """That of the operator when the record came."""
     value: str
     """The beginning of its text."""
+
+
+class StandingTask(NamedTuple):
+    """A task that has run for seconds, as its slot tells."""
+
+    vertex: str
+    operator: str
+    subtask: int
+    host: str
+    process: int
+    seconds: float
+    """How long the task has run."""
+    same_call_seconds: float
+    """How long one call of a function has not returned; 0: calls return, or none of the program's functions runs."""
+    where: str
+    """The line where it stands."""
 
 
 class JobEvent(NamedTuple):

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -57,8 +58,8 @@ class JobView(TakesSavepoints, TakesSamples, AnswersQueries, Protocol):
     def retention(self) -> HoldsCheckpoints:
         """What holds the job's checkpoints."""
 
-    def cancel(self) -> object:
-        """Request cancellation; may block."""
+    def cancel(self, *, force: bool = False) -> object:
+        """Request cancellation; may block. ``force``: without waiting for the running epoch."""
 
     def begin_rescale(self, parallelism: int) -> Future[None]:
         """Run at another parallelism; may block.
@@ -282,11 +283,12 @@ class _Pages:
         return Json(shapes.config(job.metrics.snapshot(), config))
 
     async def cancel(self, request: Request) -> Response:
-        mode = request.query_params.get("mode", "cancel")
-        if mode != "cancel":
-            raise HTTPException(400, f"mode {mode!r} is not known: PATCH /jobs/<id>?mode=cancel")
+        mode, force = request.query_params.get("mode", "cancel"), request.query_params.get("force", "false")
+        if mode != "cancel" or force not in ("true", "false"):
+            raise HTTPException(400, f"mode {mode!r}, force {force!r} is not known: PATCH /jobs/<id>?mode=cancel&force=true")
         job = self._running(request)
-        threading.Thread(target=job.cancel, name=f"cancel-{request.path_params['job_id'][:8]}", daemon=True).start()
+        cancel = partial(job.cancel, force=force == "true")
+        threading.Thread(target=cancel, name=f"cancel-{request.path_params['job_id'][:8]}", daemon=True).start()
         return Json({}, status_code=202)
 
     async def trigger_savepoint(self, request: Request) -> Response:

@@ -77,6 +77,7 @@ def job_view(job: JobSnapshot, since: int = 0) -> Json:
             }
             for finding in findings(job)
         ],
+        "activities": [{"what": what, "seconds": seconds} for what, seconds in job.activities.items()],
         "metrics": dict(values),
         "user_metrics": dict(job.user_values),
     }

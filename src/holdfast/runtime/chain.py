@@ -368,6 +368,12 @@ class Chain:
             for data in self._stopwatch.timed(position, operator.prepare_commit)()
         ]
 
+    @property
+    def running(self) -> str:
+        """The name of the operator that runs just now; empty: none. Any thread may ask."""
+        position = self._stopwatch.running
+        return self._operators[position].context.name if position < len(self._operators) else ""
+
     def drain_seconds(self) -> dict[str, float]:
         """The time that each operator took since the last call, by uid; that of its outputs under `SENDING`."""
         return dict(zip(self._uids, self._stopwatch.drain()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,14 +23,16 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata, has_output
 from holdfast.checkpoint.retention import Retention
 from holdfast.common.json_log import add_log_fields
-from holdfast.connectors.base import Committable, Enumerator, EpochInput, JobInfo, PausingEnumerator, SplitRange
+from holdfast.connectors.base import Committable, JobInfo
 from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime import events, instructions
+from holdfast.runtime.activities import doing
 from holdfast.runtime.committers import Committers
-from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
-from holdfast.runtime.instructions import Held, Instruction, Notice
+from holdfast.runtime.events import Event, Failed, Instant
+from holdfast.runtime.inputs import Inputs
+from holdfast.runtime.instructions import Instruction, Notice
 from holdfast.runtime.job_state import JobState
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.notices import Notices
@@ -48,10 +51,7 @@ __all__ = ["Coordinator", "EpochExecutor"]
 
 log = logging.getLogger("holdfast")
 
-_SHORT_WAIT = 0.01
-"""With several sources, the time to wait for each in turn, in seconds."""
-_WHOLE = 1 << 40
-"""More records than any source has."""
+_ABORT_EVERY_S = 0.5
 
 
 class EpochExecutor(Protocol):
@@ -108,6 +108,7 @@ class Coordinator:
         self._restore_from = None if isinstance(restore_from, StartFromSavepoint) else restore_from
         self._savepoint = restore_from if isinstance(restore_from, StartFromSavepoint) else None
         self._machine = CoordinatorMachine(plan, strategy, pace)
+        self._metrics = metrics
         self._notices = Notices(plan.name, metrics, checkpoint_log)
         self._inbox: SimpleQueue[Event | BaseException] = SimpleQueue()
         """Events from other threads. An exception in it, fatal for the driver, is raised in the coordinator's thread."""
@@ -123,21 +124,31 @@ class Coordinator:
         self.samples = SampleRequests()
         """The wanted samples of records."""
         self._ended = False
-        self._cancelled = False
         self._delay_until: float | None = None
-        self._enumerators: dict[str, Enumerator] = {}
-        self._held_back: set[str] = set()
-        """The sources that wait for the others of their watermark group, by uid."""
+        self._inputs = Inputs(metrics)
         self._committers = Committers()
         self._job: JobInfo | None = None
         self._executor: EpochExecutor | None = None
 
-    def cancel(self) -> None:
-        """Stop after the running epoch; in BATCH mode, whose epoch is the whole job, stop it. Thread-safe."""
+    def cancel(self, *, force: bool = False) -> None:
+        """Stop after the running epoch; in BATCH mode, whose epoch is the whole job, stop it. Thread-safe.
+
+        Args:
+            force: Do not wait for the running epoch: its functions may not return. The job's next start computes it again.
+        """
         self._inbox.put(events.Cancel())
-        self._cancelled = True
+        self._inputs.cancelled = True
         if self._plan.settings.batch and self._executor is not None:
             self._executor.abort()
+        if force:
+            threading.Thread(target=self._abort, name="holdfast-cancel", daemon=True).start()
+
+    def _abort(self) -> None:
+        """Abort the running epoch, again and again: it may just begin."""
+        while not self._ended:
+            if self._executor is not None:
+                self._executor.abort()
+            time.sleep(_ABORT_EVERY_S)
 
     def fail(self, error: Exception) -> None:
         """End the job's part in this driver with an error, after the running epoch. Thread-safe."""
@@ -236,7 +247,8 @@ class Coordinator:
                     self._after_epoch(instruction.stats, self._plan)
                 continue
             try:
-                answer = self._carry_out(instruction)
+                with doing(self._metrics, instruction):
+                    answer = self._carry_out(instruction)
             except Exception as error:
                 answer = Failed(instruction, error)
             todo.extend(self._handle_inbox(block=False))  # events from other threads came first
@@ -297,7 +309,7 @@ class Coordinator:
                 self._notices.taken_over(takeovers(self._plan, reports))
                 return events.Ran(assignment.epoch, reports)
             case instructions.Plan():
-                return self._plan_epoch(instruction)
+                return self._inputs.plan(instruction, self._plan)
             case instructions.Verify(checkpoint):
                 self._verify(checkpoint, False)
                 return events.Verified(checkpoint.checkpoint_id)
@@ -311,11 +323,10 @@ class Coordinator:
                 self._commits.submit(self._commit, instruction)
                 return None
             case instructions.Acknowledge(epoch, sources):
-                for uid, enumerator in self._enumerators.items():
-                    enumerator.checkpoint_completed(checkpoint_of(epoch), sources[uid])
+                self._inputs.checkpoint_completed(checkpoint_of(epoch), sources)
                 return events.Acknowledged(epoch)
             case instructions.Sleep():
-                return self._sleep(instruction)
+                return self._inputs.sleep(instruction)
             case instructions.WriteSavepoint():
                 self._write_savepoint(instruction)
                 return None
@@ -367,54 +378,21 @@ class Coordinator:
         for vertex in self._plan.vertices:
             spec = vertex.source
             if spec is not None and spec.uid in instruction.sources:
-                enumerator = self._enumerators[spec.uid] = spec.source.create_enumerator(self._job, spec.uid)
-                enumerator.start(instruction.sources[spec.uid])
+                self._inputs.open(
+                    spec.uid, spec.source.create_enumerator(self._job, spec.uid), instruction.sources[spec.uid]
+                )
         self._executor = self._make_executor(self._job, self._plan)
         return events.Opened()
 
     # epochs
-
-    def _plan_epoch(self, instruction: instructions.Plan) -> Event:
-        inputs = {}
-        # Broadcast input is planned last and completely: input that precedes another record is in the same epoch, at the
-        # latest, and is processed first.
-        broadcast = self._plan.broadcast_sources
-        for uid in sorted(instruction.sources, key=broadcast.__contains__):
-            most = self._plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
-            held = instruction.held.get(uid, _NOTHING)
-            planned = self._plan_source(uid, most, held)
-            inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot(), held.splits)
-        return events.Planned(inputs)
-
-    def _plan_source(self, uid: str, max_records: int, held: Held) -> EpochInput:
-        enumerator = self._enumerators[uid]
-        if self._plan.settings.batch:
-            return self._whole_input(uid)
-        self._held_back.discard(uid)
-        if isinstance(enumerator, PausingEnumerator):
-            enumerator.pause(held.splits)
-        elif held.whole:
-            self._held_back.add(uid)
-            return EpochInput()
-        return enumerator.plan(max_records)
-
-    def _whole_input(self, uid: str) -> EpochInput:
-        """All input of a bounded source, for the only epoch of a job in BATCH mode."""
-        ranges: list[SplitRange] = []
-        while True:
-            planned = self._enumerators[uid].plan(_WHOLE)
-            ranges += planned.ranges
-            if planned.finished or self._cancelled:
-                return EpochInput(tuple(ranges), finished=planned.finished)
-            if not planned.ranges:
-                self._enumerators[uid].wait(_SHORT_WAIT)
 
     def _commit(self, instruction: instructions.Commit) -> None:
         """Commit a checkpoint's output in the background, then clean up."""
         try:
             if any(has_output(each.uid) for each in instruction.committables):
                 self._log.output_becomes_visible(checkpoint_of(instruction.epoch))
-            self._committers.commit(instruction.committables)
+            with self._metrics.doing("committing the output"):
+                self._committers.commit(instruction.committables)
         except Exception as error:
             self._inbox.put(Failed(instruction, error))
         except BaseException as end:
@@ -433,14 +411,6 @@ class Coordinator:
             log.warning("Orphan sweep failed, retrying later: %s", error)
         except BaseException as end:
             self._inbox.put(end)
-
-    def _sleep(self, instruction: instructions.Sleep) -> Event:
-        """Wait for input; with several sources, poll them in turn."""
-        seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
-        for uid in instruction.sources:
-            if uid not in self._held_back:  # its input is there already
-                self._enumerators[uid].wait(seconds)
-        return events.Woke()
 
     # savepoints
 
@@ -469,8 +439,7 @@ class Coordinator:
         """Close the resources of an earlier start. No commit is running; a clean-up is awaited."""
         if self._cleaning is not None:
             wait([self._cleaning])
-        while self._enumerators:
-            self._enumerators.popitem()[1].close()
+        self._inputs.close()
         self._committers.close()
 
     def _close(self) -> None:
@@ -487,5 +456,4 @@ def _fail(written: Future[Any], failure: Exception) -> None:
         written.set_exception(failure)
 
 
-_NOTHING = Held(frozenset(), whole=False)
 _numbers = itertools.count(1)

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
@@ -30,7 +30,7 @@ from holdfast.common.job_status import JobStatus
 from holdfast.common.json_log import add_log_fields, log_as_json
 from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
-from holdfast.errors import ConfigurationError, Fenced, HoldfastError, JobFailed, SparkGone, StorageError
+from holdfast.errors import ConfigurationError, Fenced, JobFailed, SparkGone, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.metrics.traces import TraceReporter
@@ -49,9 +49,10 @@ from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.scaling_scope import scope_of
-from holdfast.runtime.shipping import SparkJobFailed
+from holdfast.runtime.shipping import in_short
 from holdfast.runtime.spark import SparkExecutor, begin_slots, restore_early
 from holdfast.runtime.spark_context import spark_context
+from holdfast.runtime.standstill import StandstillReader
 from holdfast.runtime.statistics import edge_between, plan_shape
 from holdfast.runtime.task_messages import JobSetup
 from holdfast.state.delta_files import verify_contents
@@ -62,9 +63,6 @@ if TYPE_CHECKING:
 __all__ = ["Job", "running_job", "submit"]
 
 log = logging.getLogger("holdfast")
-
-E = TypeVar("E", bound=BaseException)
-
 
 _jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 
@@ -94,20 +92,6 @@ def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job
     return job
 
 
-def in_short(error: E) -> E:
-    """Drop the traceback and the causes of Holdfast's own errors: their messages name the remedy.
-
-    Other errors keep theirs, which may be needed to understand them.
-    """
-    if not isinstance(error, HoldfastError):
-        return error
-    if not isinstance(error, JobFailed):
-        error.__cause__, error.__suppress_context__ = None, True
-    elif isinstance(error.__cause__, SparkJobFailed):
-        error.__cause__.__traceback__ = None
-    return error.with_traceback(None)
-
-
 class ClosableExecutor(EpochExecutor, Protocol):
     """An executor of epochs that holds resources."""
 
@@ -126,6 +110,7 @@ class Job(JobClient):
         self._metrics.plan(plan_shape(plan))
         self._result: Future[JobExecutionResult] = Future()
         self._status = JobStatus.CREATED
+        self._interrupted = False
         self._wanted_end: JobStatus | None = None
         """The state in which the job ends because it was asked to."""
         self._temporary: weakref.finalize[..., Job] | None = None
@@ -289,7 +274,8 @@ class Job(JobClient):
                 if self._presence is not None:
                     self._presence.show(self)
                 owned = True
-                self._coordinator.run()
+                with contextlib.closing(StandstillReader(self._storage, self._paths, self._metrics)):
+                    self._coordinator.run()
                 status = self._wanted_end or JobStatus.FINISHED
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
         except BaseException as error:
@@ -382,15 +368,23 @@ class Job(JobClient):
             return CompletableFuture.completed(JobStatus[self._metrics.snapshot().status])
         return CompletableFuture.completed(self._status)
 
-    def cancel(self) -> CompletableFuture[None]:
-        """Stop after the current epoch; the future completes when the job has stopped."""
-        return self._end_as(JobStatus.CANCELED)
+    def cancel(self, *, force: bool = False) -> CompletableFuture[None]:
+        """Stop after the current epoch; the future completes when the job has stopped.
+
+        Args:
+            force: Do not wait for the running epoch, whose functions may not return. The next start computes it again.
+        """
+        return self._end_as(JobStatus.CANCELED, force=force)
 
     def _interrupt(self) -> CompletableFuture[None]:
-        """End at Ctrl-C or SIGTERM: with standby drivers, one of them takes the job over; otherwise it is cancelled."""
-        return self._end_as(JobStatus.CANCELED if self._leadership is None else JobStatus.SUSPENDED)
+        """End at Ctrl-C or SIGTERM: with standby drivers, one of them takes the job over; otherwise it is cancelled.
 
-    def _end_as(self, status: JobStatus) -> CompletableFuture[None]:
+        The second one does not wait for the running epoch.
+        """
+        again, self._interrupted = self._interrupted, True
+        return self._end_as(JobStatus.CANCELED if self._leadership is None else JobStatus.SUSPENDED, force=again)
+
+    def _end_as(self, status: JobStatus, *, force: bool = False) -> CompletableFuture[None]:
         stopped: Future[None] = Future()
         if not self._status.is_terminal_state():
             self._wanted_end = self._wanted_end or status if status is JobStatus.SUSPENDED else status
@@ -398,7 +392,7 @@ class Job(JobClient):
             self._metrics.status("CANCELLING")
         if self._leadership is not None:
             self._leadership.stop()
-        self._coordinator.cancel()
+        self._coordinator.cancel(force=force)
 
         def done(result: Future[JobExecutionResult]) -> None:
             error = result.exception()

@@ -123,6 +123,11 @@ class OpenSubtask:
             self._resources,
         )
 
+    @property
+    def running(self) -> str:
+        """The name of the operator that runs just now; empty: none. Any thread may ask."""
+        return self._chain.running
+
     def completed(self) -> None:
         """The epoch that was run last is complete."""
         self._keyed.committed()

@@ -20,14 +20,14 @@ import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import xxhash
 from py4j.protocol import Py4JNetworkError
 
 import holdfast
 from holdfast.common.pickling import dumps_program
-from holdfast.errors import ConfigurationError, SparkGone
+from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, SparkGone
 from holdfast.runtime.dependencies import made_once, unzip
 
 if TYPE_CHECKING:  # task slots use this module without Spark
@@ -37,6 +37,7 @@ __all__ = [
     "PYTHON_FILES",
     "REMEDY",
     "SparkJobFailed",
+    "in_short",
     "configuration_error",
     "install_files",
     "is_local",
@@ -181,7 +182,7 @@ class SparkJobFailed(RuntimeError):
     """Spark gave up an epoch's job after its own retries."""
 
 
-def spark_failure(error: BaseException, local: bool) -> Exception:
+def spark_failure(error: BaseException, local: bool, *, stopped: bool = False) -> Exception:
     """The reason why a Spark job failed, without Java's stack traces.
 
     It is a ConfigurationError if the executors are set up wrongly, SparkGone if Spark has ended.
@@ -189,8 +190,9 @@ def spark_failure(error: BaseException, local: bool) -> Exception:
     Args:
         error: The error that Spark raised.
         local: Whether the tasks run on the driver's machine.
+        stopped: Whether the SparkContext has been stopped.
     """
-    if isinstance(error, (Py4JNetworkError, ConnectionError)) or "stopped SparkContext" in str(error):
+    if stopped or isinstance(error, (Py4JNetworkError, ConnectionError)) or "stopped SparkContext" in str(error):
         return SparkGone(
             "Spark has gone: its JVM has died (out of memory? killed?), or its SparkContext was stopped. Start the program "
             "again: the job resumes from its latest checkpoint"
@@ -237,3 +239,20 @@ def configuration_error(error: BaseException, local: bool = False) -> Configurat
     if found := re.search(r"\[PYTHON_VERSION_MISMATCH\] (.*)", text):
         return ConfigurationError(f"The executors' Python does not fit: {found.group(1)}")
     return None
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def in_short(error: E) -> E:
+    """Drop the traceback and the causes of Holdfast's own errors: their messages name the remedy.
+
+    Other errors keep theirs, which may be needed to understand them.
+    """
+    if not isinstance(error, HoldfastError):
+        return error
+    if not isinstance(error, JobFailed):
+        error.__cause__, error.__suppress_context__ = None, True
+    elif isinstance(error.__cause__, SparkJobFailed):
+        error.__cause__.__traceback__ = None
+    return error.with_traceback(None)

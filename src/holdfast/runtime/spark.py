@@ -287,7 +287,7 @@ class SparkExecutor:
             self._context.setJobGroup(self._group, f"{self._name}: end of the job")
             self._stages.run_on_all(width, portable(retire))
         except Exception as error:
-            failure = spark_failure(error, is_local(self._context.master))
+            failure = self._failure(error)
             log.warning("telling the task slots to end failed; they will end by themselves: %s", failure)
             log.debug("closing the slots failed", exc_info=True)
             if isinstance(failure, SparkGone):
@@ -302,4 +302,7 @@ class SparkExecutor:
             yield
         except Exception as error:
             log.debug("a Spark job failed", exc_info=True)
-            raise spark_failure(error, is_local(self._context.master)) from None
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> Exception:
+        return spark_failure(error, is_local(self._context.master), stopped=self._context._jsc is None)

@@ -41,6 +41,11 @@ class Stopwatch:
 
         return run
 
+    @property
+    def running(self) -> int:
+        """The position of the call that runs; that behind the last one outside of all calls. Any thread may ask."""
+        return self._running
+
     def drain(self) -> list[float]:
         """The seconds by position since the last call."""
         found = self._seconds[:-1]

@@ -68,6 +68,11 @@ class SubtaskLife(Generic[T]):
             self._life.to(SubtaskState.RUNNING)
         return opened
 
+    @property
+    def opened(self) -> T | None:
+        """The opened operators, if there are any."""
+        return self._opened
+
     def held(self, token: str) -> T | None:
         """The opened operators with which `resume` would continue."""
         return self._opened if self.state is SubtaskState.PREPARED and token == self._token else None

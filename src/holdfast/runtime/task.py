@@ -114,6 +114,12 @@ class Subtask:
         report.busy_seconds += time.perf_counter() - started
         return report
 
+    @property
+    def running(self) -> str:
+        """The name of the operator that runs just now; empty: none. Any thread may ask."""
+        opened = self._life.opened
+        return "" if opened is None else opened.running
+
     def _open(self, assignment: EpochAssignment) -> OpenSubtask:
         """The operators with the state of the checkpoint that the epoch continues."""
         opened = self._life.resume(assignment.tokens.get(self._task, ""))

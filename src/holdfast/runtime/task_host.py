@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 import time
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.json_log import log_as_json, set_process_log_fields
 from holdfast.runtime.early_restore import EarlyRestore
-from holdfast.runtime.local_directory import slot_directory, state_directory
+from holdfast.runtime.local_directory import host_name, slot_directory, state_directory
 from holdfast.runtime.shipping import install_files
 from holdfast.runtime.standbys import StandbyNeighbours, StandbyRequest, Standbys
+from holdfast.runtime.standstill import TaskWatch
 from holdfast.runtime.task import Subtask, TaskResources
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId
 from holdfast.runtime.time_slices import InterruptedSlices, TimeSlices
@@ -65,6 +68,9 @@ class TaskHost:
             return Subtask(lambda: pickle.loads(self._setup), vertex_id, number, resources)
 
         self._create = create
+        paths = JobPaths.of(first.job.job_name)
+        self._names = {vertex.id: vertex.name for vertex in first.plan.vertices}
+        self._watch = TaskWatch(storage, paths.standstill(host_name(), os.getpid()))
         self._subtasks: dict[TaskId, Subtask] = {}
         self._later: dict[TaskId, EpochAssignment] = {}
         """Later tasks of the running epoch, by task."""
@@ -87,7 +93,11 @@ class TaskHost:
         subtask = self._subtasks.get(task)
         if subtask is None:
             subtask = self._subtasks[task] = self._create(vertex_id, number)
-        report = subtask.run(assignment, frames, send)
+        self._watch.begin(assignment.epoch, self._names[vertex_id], number, lambda: subtask.running)
+        try:
+            report = subtask.run(assignment, frames, send)
+        finally:
+            self._watch.end()
         report.stood_by = stood_by
         if assignment.standbys:
             report.standbys = self._neighbours.refresh(assignment.standbys, assignment.epoch)
@@ -149,6 +159,7 @@ class TaskHost:
 
     def close(self) -> None:
         """Close all subtasks: the job has ended or starts anew."""
+        self._watch.close()
         self._neighbours.close()
         self._standbys.close()
         for subtask in self._subtasks.values():

@@ -25,6 +25,8 @@ _FRESH_S = 0.025
 """Seconds that `plan` waits for fresh ends of the partitions before it uses the known ones: less than an epoch takes, for
 which the records behind the known ends would wait."""
 _POLL_MIN_S, _POLL_MAX_S = 0.005, 0.050
+_MOMENT_S = 2.0
+"""Seconds without an answer that are no silence."""
 _MISSING_S = 15.0
 """Seconds without the topic on the brokers after which it counts as deleted; a restarting broker may not know it yet."""
 _COMPLAINT_S = 30.0
@@ -49,6 +51,8 @@ class KafkaEnumerator:
         self._discovered_at = 0.0
         self._missing_since: dict[str, float] = {}
         self._silent_since: float | None = None
+        self._reason = ""
+        """Why Kafka is silent, for messages."""
         self._complained_at = 0.0
         self._group_commit: Future[Any] | None = None
         self._paused: Collection[str] = ()
@@ -411,11 +415,19 @@ class KafkaEnumerator:
             f"{told}. If that is all right, set the property auto.offset.reset=earliest, or start the job without its state"
         )
 
+    @property
+    def silence(self) -> str | None:
+        """Why Kafka does not answer; None: it answers, or has been silent for a moment only."""
+        if self._silent_since is None or time.monotonic() - self._silent_since < _MOMENT_S:
+            return None
+        return f"{self._name}: no answer from Kafka at {self._view.servers}{self._reason}"
+
     def _note_silence(self, reason: str | None) -> None:
         now = time.monotonic()
+        self._reason = f" ({reason})" if reason else ""
         if self._silent_since is None:
             self._silent_since = now
-        if now - self._silent_since > 2.0 and now - self._complained_at > _COMPLAINT_S:
+        if now - self._silent_since > _MOMENT_S and now - self._complained_at > _COMPLAINT_S:
             self._complained_at = now
             _logger.warning(
                 "%s: no answer from Kafka at %s for %.0f s, waiting for it%s",

@@ -1,0 +1,157 @@
+"""A job that stands still says what stands, and where; a slow one does not; both can be ended, and go on later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from awaiting import until
+from holdfast.rest.tokens import read_token
+from started_programs import output_of, surroundings
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+PROGRAM = """
+import sys, threading, time
+from holdfast.common import Configuration
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.rest.server import RestServer
+
+directory, kind = sys.argv[1:]
+blocks = __import__("os").path.join(directory, "blocks")
+
+def work(n):
+    if kind == "blocked" and n == 3 and __import__("os").path.exists(blocks):
+        threading.Event().wait()
+    if kind == "slow":
+        time.sleep(0.5)
+    return n
+
+settings = {
+    "execution.checkpointing.dir": directory + "/checkpoints", "io.tmp.dirs": directory + "/local", "rest.port": "0",
+    "restart-strategy.type": "none",
+}
+env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(1)
+env.from_collection(list(range(60))).map(work).name("worker").print()
+
+client = env.execute_async("numbers")
+while not (server := RestServer.running()):
+    time.sleep(0.05)
+print(server.url, server.token, client.get_job_id(), file=sys.stderr, flush=True)
+if kind == "stopped":
+    from pyspark import SparkContext
+    SparkContext._active_spark_context.stop()
+try:
+    client.get_job_execution_result().result()
+except KeyboardInterrupt:
+    try:
+        client._interrupt().result()
+    except KeyboardInterrupt:
+        client._interrupt().result()
+"""
+
+
+class Running:
+    """A program with its job, and what its REST API says."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
+        self.process = process
+        self._directory = directory
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("http"))
+        self.url, self.token, self.job = line.split()
+
+    def view(self) -> dict[str, Any]:
+        token = {"authorization": f"Bearer {read_token(self.token)}"}
+        view: dict[str, Any] = httpx.get(f"{self.url}/jobs/{self.job}/view", headers=token, timeout=300).json()
+        return view
+
+    def findings(self) -> str:
+        return "\n".join(f"{each['title']}: {each['detail']}" for each in self.view()["findings"])
+
+    def ended(self) -> list[str]:
+        """The lines that the program has printed until it ends."""
+        return output_of(self.process, self._directory)[0].splitlines()
+
+
+@contextmanager
+def running(directory: Path, kind: str) -> Iterator[Running]:
+    (directory / "program.py").write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, str(directory / "program.py"), str(directory), kind],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **surroundings(directory)},
+    )
+    with process:
+        try:
+            yield Running(process, directory)
+        finally:
+            process.kill()
+
+
+def numbers(lines: list[str]) -> list[int]:
+    return [int(line.rpartition(" ")[2]) for line in lines]
+
+
+@pytest.mark.parametrize("way", ["cancel", "signals"])
+def a_function_that_does_not_return_is_named_with_its_line_and_the_job_can_be_ended_without_it(
+    tmp_path: Path, way: str
+) -> None:
+    (tmp_path / "blocks").touch()
+    with running(tmp_path, "blocked") as job:
+        until(lambda: "The operator worker stands still" in job.findings(), 120)
+        said = job.findings()
+        assert "program.py:" in said
+        assert "threading.Event().wait()" in said
+        assert "keeps up" not in said
+        if way == "cancel":
+            token = {"authorization": f"Bearer {job.token}"}
+            httpx.patch(f"{job.url}/jobs/{job.job}?mode=cancel&force=true", headers=token, timeout=300).raise_for_status()
+        else:
+            job.process.send_signal(signal.SIGINT)
+            until(lambda: job.view()["state"] == "CANCELLING")
+            job.process.send_signal(signal.SIGINT)
+        before = numbers(job.ended())
+    (tmp_path / "blocks").unlink()
+    with running(tmp_path, "free") as job:
+        assert sorted(before + numbers(job.ended())) == list(range(60))
+
+
+def a_function_that_is_slow_and_goes_on_does_not_stand_still(tmp_path: Path) -> None:
+    with running(tmp_path, "slow") as job:
+        until(lambda: "Its tasks go on: worker" in job.findings(), 120)
+        until(lambda: any(each["seconds"] > 15 for each in job.view()["activities"]), 120)
+        assert "stands still" not in job.findings()
+
+
+def a_slot_that_is_stopped_is_told(tmp_path: Path) -> None:
+    (tmp_path / "blocks").touch()
+    with running(tmp_path, "blocked") as job:
+        until(lambda: "stands still" in job.findings(), 120)
+        (standing,) = [each for each in (tmp_path / "checkpoints").rglob("slots/*") if each.is_file()]
+        process = int(standing.name.rpartition("-")[2])
+        os.kill(process, signal.SIGSTOP)
+        standing.unlink()
+        until(lambda: "no task tells what it does" in job.findings(), 120)
+        os.kill(process, signal.SIGCONT)
+        until(lambda: "The operator worker stands still" in job.findings(), 120)
+
+
+def a_job_whose_spark_is_stopped_ends_in_order(tmp_path: Path) -> None:
+    with running(tmp_path, "stopped") as job:
+        _, said = output_of(job.process, tmp_path)
+        assert "SparkGone" in said
+        assert "the job resumes from its latest checkpoint" in said
+    with running(tmp_path, "free") as job:
+        assert sorted(set(numbers(job.ended()))) == list(range(60))
