@@ -8,8 +8,8 @@ import time
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from .drawing import programs
 from .judging import check
+from .programs import programs
 from .running import ways
 
 if __name__ == "__main__":

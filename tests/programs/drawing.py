@@ -262,11 +262,12 @@ def ms(time: int) -> str:
     return f"Time.milliseconds({time})"
 
 
-def aligned(d: Drawing, stream: Stream, key: Any, lateness: int) -> Windows:
+def aligned(d: Drawing, stream: Stream, key: Any, lateness: int, own: bool = True) -> Windows:
     """Tumbling, sliding and cumulative windows, and the user's own."""
     offset = d.one_of(0, 0, 3)
     size, step = d.one_of((20, 10), (30, 10), (20, 5), (30, 20))
     kind, text, assigner = d.one_of(
+        *([("own", f"EvenAndOdd({size})", models.even_and_odd(size))] if own else []),
         ("tumbling", f"TumblingEventTimeWindows.of({ms(size)}, {ms(offset)})", models.tumbling(size, offset)),
         ("sliding", f"SlidingEventTimeWindows.of({ms(size)}, {ms(step)}, {ms(offset)})", models.sliding(size, step, offset)),
         (
@@ -274,7 +275,6 @@ def aligned(d: Drawing, stream: Stream, key: Any, lateness: int) -> Windows:
             f"CumulativeEventTimeWindows.of({ms(40)}, {ms(10)}, {ms(offset)})",
             models.cumulative(40, 10, offset),
         ),
-        ("own", f"EvenAndOdd({size})", models.even_and_odd(size)),
     )
     if kind == "own":
         lateness = 0
@@ -491,15 +491,3 @@ OPERATIONS = [
     rolling, numbered, timers, timers,
     window, window, window, counted_windows, windows_of_all,
 ]  # fmt: skip
-
-
-@st.composite
-def programs(draw: Any) -> Program:
-    """Programs of one or two sources and one to five operations."""
-    d = Drawing(draw, draw(st.booleans()))
-    source(d)
-    if d.one_of(False, False, True):
-        source(d)
-    for operation in draw(st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=5)):
-        operation(d, d.one_of(*reversed(d.streams)))
-    return d.finished()

@@ -16,19 +16,19 @@ import holdfast.common
 import holdfast.datastream
 import holdfast.table
 from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, LedgerSink, SplitSource
-from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream import StreamExecutionEnvironment, batches
 from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.runtime.plan import JobPlan
 
-from . import functions
+from . import functions, more_functions
 from .drawing import Program
 
 NAMES: dict[str, Any] = {
     name: value
-    for module in (holdfast.common, holdfast.datastream, holdfast.table, holdfast.cep, functions)
+    for module in (holdfast.common, holdfast.datastream, holdfast.table, holdfast.cep, functions, more_functions)
     for name, value in vars(module).items()
     if not name.startswith("_")
-} | {"SplitSource": SplitSource, "LedgerSink": LedgerSink, "DataStreamUtils": DataStreamUtils}
+} | {"SplitSource": SplitSource, "LedgerSink": LedgerSink, "DataStreamUtils": DataStreamUtils, "batches": batches}
 """What the text of a program may name."""
 
 

@@ -9,8 +9,9 @@ import compactions
 import holdfast.state.keyed_backend
 from effort import examples
 
-from .drawing import Program, programs
+from .drawing import Program
 from .judging import Element, Stream, again, check
+from .programs import programs
 from .running import PLAIN, Way, ways
 
 

@@ -1,0 +1,302 @@
+"""Draws operations of two streams, tables, patterns, requests and columns; see `drawing`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any
+
+from cep.model import Model
+from cep.patterns import parse
+
+from . import functions, models
+from . import more_functions as more
+from .drawing import Drawing, aligned, ms
+from .models import Element, Stream
+
+
+def other_of(d: Drawing, of: str) -> str:
+    return d.one_of(*reversed(d.streams))
+
+
+def connected(d: Drawing, of: str) -> Any:
+    """One function of two streams, by key or not."""
+    other = other_of(d, of)
+    one, two = d.streams[of], d.streams[other]
+    call, first, second = d.one_of(
+        ("map(PlusBoth())", lambda v: [(*v[:2], v[2] + 1)], lambda v: [(*v[:2], v[2] + 2)]),
+        ("flat_map(TwiceOne())", lambda v: [v, (*v[:2], v[2] + 50)], lambda v: [v]),
+        ("process(PassBoth())", lambda v: [(*v[:2], v[2] + 1)], lambda v: [(*v[:2], v[2] + 2)]),
+    )
+    if other != of and d.one_of(False, True):
+        model = models.united(models.each(one, first), models.each(two, second))
+        return d.add(f"{of}.connect({other}).{call}", model, of, other)
+    late = max((each.passed - each.timestamp for stream in (one, two) for each in stream.elements), default=0)
+    arguments = (d.one_of(10, 20), max(late, 0) + 1, d.one_of(0, 1), d.one_of("none", "list", "reducing"))
+    tagged = models.united(
+        models.each(one, lambda v: [(*v[:2], v[2] * 2)]), models.each(two, lambda v: [(*v[:2], v[2] * 2 + 1)])
+    )
+    model = replace(models.processed(tagged, functions.key_of, functions.Timers(*arguments), timers=True), ordered=False)
+    text = f"{of}.connect({other}).key_by(key_of, key_of).process(TimersOfBoth{arguments!r})"
+    return d.add(text, model, of, other, stage=1)
+
+
+def broadcast(d: Drawing, of: str) -> Any:
+    other = other_of(d, of)
+    if other == of:
+        return False
+    stream, rules = d.streams[of], d.streams[other]
+    if d.one_of(False, True):
+        model = models.spread(models.each(stream, lambda v: [(*v[:2], v[2] + 1)]))
+        return d.add(f"{of}.connect({other}.broadcast(RULES)).process(PastRules())", model, of, other)
+    counts = Counter(each.value for each in rules.elements)
+    told = functions.digest([(key, time, number * 10 + count) for (key, time, number), count in counts.items()], False)
+    elements = tuple(
+        Element((key, told, functions.digest([each.value for each in mine], False)), functions.END)
+        for key, mine in stream.by_key.items()
+    )
+    text = f"{of}.key_by(key_of).connect({other}.broadcast(RULES)).process(RulesAtEnd())"
+    return d.add(text, Stream(elements, ordered=False), of, other, stage=1)
+
+
+def window_join(d: Drawing, of: str) -> Any:
+    other = other_of(d, of)
+    one, two = d.streams[of], d.streams[other]
+    in_place = d.changing()
+    tagged = [
+        Stream(tuple(replace(each, value=(side, each.value)) for each in stream.elements))
+        for side, stream in enumerate((one, two))
+    ]
+    together = Stream((*tagged[0].elements, *tagged[1].elements), ordered=False)
+    drawn = aligned(d, together, lambda value: value[1][0], 0, own=False)
+    elements: list[Element] = []
+    kind = d.one_of(f"Paired({in_place})", "PairedTwice()", f"Grouped({in_place})")
+    for key, window in drawn.windows:
+        left, right = ([each.value[1] for each in window.elements if each.value[0] == side] for side in (0, 1))
+        results: list[Any] = []
+        if kind.startswith("Grouped"):
+            results = [(key, functions.digest(left, False), functions.digest(right, False))]
+        else:
+            for x in left:
+                for y in right:
+                    results.append(more.both(x, y))
+                    if kind.startswith("PairedTwice"):
+                        results.append(more.both(y, x))
+        elements += [Element(result, (window.end or 0) - 1) for result in results]
+    call = "co_group" if kind.startswith("Grouped") else "join"
+    text = f"{of}.{call}({other}).where(key_of).equal_to(key_of).window({drawn.text}).apply({kind})"
+    return d.add(text, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, other, stage=1)
+
+
+def interval_join(d: Drawing, of: str) -> Any:
+    other = other_of(d, of)
+    lower, upper = d.one_of((-10, 10), (0, 20), (-20, -10), (10, 20), (0, 0))
+    how = d.one_of("", "", ".left_outer()", ".right_outer()", ".full_outer()")
+    text = f".between({ms(lower)}, {ms(upper)})"
+    if how == "" and lower < upper and d.one_of(False, True):
+        text += ".lower_bound_exclusive()"
+        lower += 1
+    left, right = ([each for each in d.streams[name].elements if each.timestamp > each.passed] for name in (of, other))
+    elements: list[Element] = []
+    paired: tuple[set[int], set[int]] = set(), set()
+    for x in left:
+        for y in right:
+            if x.value[0] == y.value[0] and x.timestamp + lower <= y.timestamp <= x.timestamp + upper:
+                elements.append(Element(more.both(x.value, y.value), max(x.timestamp, y.timestamp)))
+                paired[0].add(id(x))
+                paired[1].add(id(y))
+    if how in (".left_outer()", ".full_outer()"):
+        alone = [x for x in left if id(x) not in paired[0]]
+        elements += [Element(more.both(x.value, None), max(x.timestamp, x.timestamp + upper)) for x in alone]
+    if how in (".right_outer()", ".full_outer()"):
+        alone = [y for y in right if id(y) not in paired[1]]
+        elements += [Element(more.both(None, y.value), max(y.timestamp, y.timestamp - lower)) for y in alone]
+    call = f"{of}.key_by(key_of).interval_join({other}.key_by(key_of)){text}{how}"
+    asks = d.one_of(False, True)
+    if asks:
+        call += ".side_output_left_late_data(LATE)"
+    model = Stream(tuple(elements), ordered=False, placed=True, elements_of_windows=True)
+    name = d.add(f"{call}.process(PairedInTime({d.changing()}))", model, of, other, stage=1)
+    if asks:
+        late = tuple(each for each in d.streams[of].elements if each.timestamp <= each.passed)
+        d.beside("get_side_output(LATE)", Stream(late, ordered=d.streams[of].ordered), name)
+    return name
+
+
+def temporal_join(d: Drawing, of: str) -> Any:
+    other = other_of(d, of)
+    if not d.streams[other].ordered:  # of two versions with one timestamp the one that came last is valid
+        return False
+    outer = d.one_of("", ".left_outer()")
+    versions = Stream(tuple(each for each in d.streams[other].elements if each.timestamp > each.passed)).by_key
+    elements = []
+    for each in d.streams[of].elements:
+        if each.timestamp <= each.passed:
+            continue
+        valid = [one for one in versions.get(each.value[0], ()) if one.timestamp <= each.timestamp]
+        if valid or outer:
+            version = max(reversed(valid), key=lambda one: one.timestamp).value if valid else None
+            elements.append(Element(more.both(each.value, version), each.timestamp))
+    text = f"{of}.key_by(key_of).temporal_join({other}.key_by(key_of)){outer}.apply(both)"
+    return d.add(text, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, other, stage=1)
+
+
+def pattern(d: Drawing, of: str) -> Any:
+    """A pattern: every event that is not late, in the order of time; equal times in the order of arrival."""
+    stream = d.streams[of]
+    if not stream.ordered:
+        return False
+    text, within = (
+        d.one_of("a ~b", "a >b", "a ~~b", "a ~b{2} ~c", "a !~c ~b", "a !>b ~c", "a+ ~b", "a ~b? ~c"),
+        d.one_of(20, 50),
+    )
+    elements: list[Element] = []
+    for key, mine in stream.by_key.items():
+        events = sorted((each for each in mine if each.timestamp > each.passed), key=lambda each: each.timestamp)[:12]
+        if len(events) == 12:
+            return False  # the model tries all choices of events
+        lettered = [more.lettered(each.value) for each in events]
+        found = Model(parse(text), [(event[0], each.timestamp) for event, each in zip(lettered, events)], within)
+        for come, named in found.matches.values():
+            told = [(key, lettered[number][2] + len(name), lettered[number][3]) for name, number in named]
+            result = key, len(named), functions.digest(told, False)
+            elements.append(Element(result, events[come - 1].timestamp))
+    call = f"CEP.pattern({of}.map(lettered).key_by(key_of_event), pattern({text!r}, {within})).select(matched)"
+    return d.add(call, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, stage=1)
+
+
+def table(d: Drawing, of: str) -> Any:
+    """Tables of streams, to their newest rows: what comes before them depends on the order between inputs."""
+    other = other_of(d, of)
+    if not d.streams[of].ordered or not d.streams[other].ordered:
+        return False
+    rows, others = (
+        {key: more.number_or_none(mine[-1].value) for key, mine in d.streams[name].by_key.items()} for name in (of, other)
+    )
+    rows, others = ({key: value for key, value in each.items() if value is not None} for each in (rows, others))
+    one, two = (f"KStream.of({name}, key_of, number_or_none).to_table()" for name in (of, other))
+    inputs = [of]
+    text, held = d.one_of(
+        (f"{one}.filter(lambda key, value: value % 2)", {k: v for k, v in rows.items() if v % 2}),
+        (f"{one}.filter_not(lambda key, value: value % 2)", {k: v for k, v in rows.items() if not v % 2}),
+        (f"{one}.map_values(lambda value: value + 1)", {k: v + 1 for k, v in rows.items()}),
+        (f"{one}.join({two}, lambda a, b: a * 100 + b)", {k: v * 100 + others[k] for k, v in rows.items() if k in others}),
+        (
+            f"{one}.left_join({two}, lambda a, b: a * 100 + (b or 99))",
+            {k: v * 100 + others.get(k, 99) for k, v in rows.items()},
+        ),
+        (
+            f"{one}.outer_join({two}, lambda a, b: (a or 88) * 100 + (b or 99))",
+            {k: rows.get(k, 88) * 100 + others.get(k, 99) for k in rows.keys() | others.keys()},
+        ),
+        (
+            f"{one}.group_by(lambda key, value: (value % 2, value))"
+            ".aggregate(int, lambda g, v, t: t + v, lambda g, v, t: t - v)",
+            None,
+        ),
+    )
+    if held is None:
+        # A group that was there keeps its total of nothing: it is left out on both sides.
+        groups: dict[Any, int] = defaultdict(int)
+        for value in rows.values():
+            groups[value % 2] += value
+        held = dict(groups)
+        text = f"{text}.filter(lambda key, total: total)"
+    if "join" in text:
+        inputs.append(other)
+    elements = tuple(Element((key, 0, value), functions.END) for key, value in held.items())
+    call = f"{text}.to_stream().to_data_stream().key_by(key_of).process(Newest())"
+    return d.add(call, Stream(elements, ordered=False), *inputs, stage=1)
+
+
+def running_table(d: Drawing, of: str) -> Any:
+    """Running totals of a KStream, each of which is a change."""
+    stream = d.streams[of]
+    if not stream.ordered:
+        return False
+    text, total = d.one_of(
+        ("count()", lambda values: len(values)),
+        ("reduce(lambda a, b: a + b)", sum),
+        ("aggregate(int, lambda key, value, total: total * 2 + value)", None),
+    )
+    elements = []
+    for key, mine in stream.by_key.items():
+        values: list[int] = []
+        doubled = 0
+        for each in mine:
+            values.append(each.value[2])
+            doubled = doubled * 2 + each.value[2]
+            elements.append(replace(each, value=(key, 0, doubled if total is None else total(values))))
+    call = f"KStream.of({of}, key_of, number_of).group_by_key().{text}.to_stream().to_data_stream()"
+    return d.add(
+        f"{call}.map(lambda pair: (pair[0], 0, pair[1]))", replace(stream, elements=tuple(elements), placed=False), of
+    )
+
+
+def dedup(d: Drawing, of: str) -> Any:
+    stream = d.streams[of]
+    if not stream.ordered:
+        return False
+    elements = tuple(mine[0] for mine in stream.by_key.values())
+    return d.add(f"{of}.key_by(key_of).dedup(Time.hours(10**5))", replace(stream, elements=elements, placed=True), of)
+
+
+def top_n(d: Drawing, of: str) -> Any:
+    stream = d.streams[of]
+    if not stream.ordered:
+        return False
+    n = d.one_of(1, 2)
+    elements = []
+    for mine in stream.by_key.values():
+        best: list[Any] = []
+        for each in mine:
+            ranked = sorted([*best, each.value], key=lambda value: -value[2])  # stable: of equal ones, the first is better
+            if len(ranked) > n and (dropped := ranked.pop()) is each.value:
+                continue
+            if len(best) == n:
+                elements.append(replace(each, value=(*dropped[:2], dropped[2] * 10 + 3)))
+            elements.append(replace(each, value=(*each.value[:2], each.value[2] * 10)))
+            best = ranked
+    text = f"{of}{'.map(tuple)' if d.in_place else ''}.key_by(key_of).top_n({n}, number_of).map(of_row)"
+    return d.add(text, replace(stream, elements=tuple(elements), placed=False), of)
+
+
+def asked(d: Drawing, of: str) -> Any:
+    stream = models.each(d.streams[of], lambda v: [(*v[:2], v[2] + 3)])
+    how = d.one_of("ordered_wait", "unordered_wait")
+    retry = d.one_of(False, True)
+    text = (
+        f"AsyncDataStream.{how}{'_with_retry' if retry else ''}({of}, Asked(), TEN_SECONDS{', NO_RETRY' if retry else ''})"
+    )
+    return d.add(text, replace(stream, ordered=stream.ordered and how == "ordered_wait", placed=False), of)
+
+
+def columns(d: Drawing, of: str) -> Any:
+    """Aggregates of windows of columns, or of rows; functions of batches."""
+    stream = models.each(d.streams[of], lambda v: [(str(v[0]), *v[1:])])
+    rows = f"{of}.map(as_row, FIELDS)" if d.one_of(True, False) else ""
+    if rows and d.one_of(True, False):
+        how, function = d.one_of(
+            ("map_batch(times_two, FIELDS)", lambda v: [(*v[:2], v[2] * 2)]),
+            ("filter_batch(above_two)", lambda v: [v] if v[2] > 2 else []),
+        )
+        rows, stream = f"{rows}.{how}", models.each(stream, function)
+        if d.one_of(False, True):
+            return d.add(f"{rows}.map(of_fields)", stream, of)
+    rows = rows or f"{of}.map(as_row)"
+    drawn = aligned(d, stream, functions.key_of, 0, own=False)
+    elements = []
+    for key, window in drawn.windows:
+        numbers = [each.value[2] for each in window.elements]
+        result = sum(numbers) * 1000 + max(numbers) * 100 + min(numbers) * 10 + len(set(numbers))
+        elements.append(Element((key, window.start, result), (window.end or 0) - 1))
+    aggregates = 'total=batches.Sum("number"), most=batches.Max("number"), least=batches.Min("number"), '
+    aggregates += 'several=batches.CountDistinct("number")'
+    text = f'{rows}.key_by(batches.col("key")).window({drawn.text}).agg({aggregates}).map(of_columns)'
+    return d.add(text, Stream(tuple(elements), ordered=stream.ordered, elements_of_windows=True), of, stage=1)
+
+
+OPERATIONS = [
+    *(connected, broadcast, window_join, interval_join, temporal_join, pattern),
+    *(table, running_table, dedup, top_n, asked, columns),
+]

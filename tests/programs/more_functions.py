@@ -1,0 +1,263 @@
+"""The functions of drawn programs with two inputs, tables, patterns, requests and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.cep import Pattern
+from holdfast.common import Row, Time, Types
+from holdfast.datastream import (
+    AsyncFunction,
+    AsyncRetryStrategy,
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoGroupFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ProcessJoinFunction,
+    ValueStateDescriptor,
+)
+
+from .functions import END, Timers, digest
+
+RULES = MapStateDescriptor("rules", Types.PICKLED_BYTE_ARRAY(), Types.LONG())
+FIELDS = Types.ROW_NAMED(["key", "time", "number"], [Types.STRING(), Types.LONG(), Types.LONG()])
+NO_RETRY = AsyncRetryStrategy.fixed_delay(2, 1, None, None)
+
+
+# ---- two inputs -------------------------------------------------------------------------------------------------------
+
+
+class PlusBoth(CoMapFunction):
+    def map1(self, value: Any) -> Any:
+        return value[0], value[1], value[2] + 1
+
+    def map2(self, value: Any) -> Any:
+        return value[0], value[1], value[2] + 2
+
+
+class TwiceOne(CoFlatMapFunction):
+    def flat_map1(self, value: Any) -> Iterator[Any]:
+        yield value
+        yield value[0], value[1], value[2] + 50
+
+    def flat_map2(self, value: Any) -> Iterator[Any]:
+        yield value
+
+
+class PassBoth(CoProcessFunction):
+    def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield value[0], value[1], value[2] + 1
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield value[0], value[1], value[2] + 2
+
+
+class TimersOfBoth(KeyedCoProcessFunction):
+    """`Timers` for the elements of both inputs, which it tells apart."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.timers = Timers(*arguments)
+
+    def open(self, runtime_context: Any) -> None:
+        self.timers.open(runtime_context)
+
+    def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
+        return self.timers.process_element((value[0], value[1], value[2] * 2), ctx)
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterator[Any]:
+        return self.timers.process_element((value[0], value[1], value[2] * 2 + 1), ctx)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        return self.timers.on_timer(timestamp, ctx)
+
+
+class RulesAtEnd(KeyedBroadcastProcessFunction):
+    """At the end of all time: a key's elements, and the rules that the broadcast stream has brought."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_list_state(ListStateDescriptor("seen"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.seen.add(tuple(value))
+        ctx.timer_service().register_event_time_timer(END)
+        return iter(())
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        rules = ctx.get_broadcast_state(RULES)
+        rule = tuple(value)
+        rules.put(rule, (rules.get(rule) or 0) + 1)
+        return iter(())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        rules = [(key, time, number * 10 + count) for (key, time, number), count in ctx.get_broadcast_state(RULES).items()]
+        yield ctx.get_current_key(), digest(rules, False), digest(self.seen.get(), False)
+        self.seen.clear()
+
+
+class PastRules(BroadcastProcessFunction):
+    """The elements; the rules only fill the state."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield value[0], value[1], value[2] + 1
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        ctx.get_broadcast_state(RULES).put(tuple(value), 1)
+        return iter(())
+
+
+def both(one: Any, other: Any) -> Any:
+    """A pair, of which one may be missing."""
+    there = one or other
+    times = [each[1] for each in (one, other) if each is not None]
+    return there[0], max(times), (0 if one is None else one[2]) * 100 + (99 if other is None else other[2])
+
+
+def changed(*values: Any) -> None:
+    for each in values:
+        if type(each) is list:
+            each[2] = -999
+
+
+class Paired(JoinFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
+    def join(self, first: Any, second: Any) -> Any:
+        result = both(first, second)
+        if self.in_place:
+            changed(first, second)
+        return result
+
+
+class PairedTwice(FlatJoinFunction):
+    def join(self, first: Any, second: Any) -> Iterator[Any]:
+        yield both(first, second)
+        yield both(second, first)
+
+
+class Grouped(CoGroupFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
+    def co_group(self, first: Any, second: Any) -> Iterator[Any]:
+        one, other = list(first), list(second)
+        yield (one or other)[0][0], digest(one, False), digest(other, False)
+        if self.in_place:
+            changed(*one, *other)
+
+
+class PairedInTime(ProcessJoinFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Iterator[Any]:
+        result = both(left, right)
+        if self.in_place:
+            changed(left, right)
+        yield result
+
+
+# ---- tables and rankings ----------------------------------------------------------------------------------------------
+
+
+def number_or_none(element: Any) -> Any:
+    """The value of a table's row; a multiple of four deletes it."""
+    return None if element[2] % 4 == 0 else element[2]
+
+
+class Newest(KeyedProcessFunction):
+    """At the end of all time, the newest change of each key, unless it deletes."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.newest = runtime_context.get_state(ValueStateDescriptor("newest"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.newest.update((value[1],))
+        ctx.timer_service().register_event_time_timer(END)
+        return iter(())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        (value,) = self.newest.value()
+        self.newest.clear()
+        if value is not None:
+            yield ctx.get_current_key(), 0, value
+
+
+def number_of(element: Any) -> Any:
+    return element[2]
+
+
+def of_row(row: Any) -> Any:
+    """An element of a changelog's row, which tells its kind."""
+    return row[0], row[1], row[2] * 10 + row.get_row_kind().value
+
+
+# ---- patterns ---------------------------------------------------------------------------------------------------------
+
+
+def lettered(element: Any) -> Any:
+    """An event: its letter by the number, and the element."""
+    return "abc"[element[2] % 3], element[0], element[1], element[2]
+
+
+def key_of_event(event: Any) -> Any:
+    return event[1]
+
+
+def pattern(text: str, within: int) -> Pattern:
+    from cep.patterns import build, parse
+
+    return build(parse(text), None, within)
+
+
+def matched(match: Any) -> Any:
+    """The events of a match by the names of its patterns."""
+    events = [(name, event) for name, events in match.items() for event in events]
+    key = events[0][1][1]
+    return key, len(events), digest([(key, event[2] + len(name), event[3]) for name, event in events], False)
+
+
+# ---- requests and columns ---------------------------------------------------------------------------------------------
+
+
+class Asked(AsyncFunction):
+    async def async_invoke(self, value: Any) -> Any:
+        return [(value[0], value[1], value[2] + 3)]
+
+
+def as_row(element: Any) -> Any:
+    return Row(key=str(element[0]), time=element[1], number=element[2])
+
+
+def of_columns(row: Any) -> Any:
+    return row.key, row.window_start, row.total * 1000 + row.most * 100 + row.least * 10 + row.several
+
+
+def of_fields(row: Any) -> Any:
+    return row.key, row.time, row.number
+
+
+def times_two(batch: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = [batch.column("key"), batch.column("time"), pc.multiply(batch.column("number"), 2)]
+    return pa.RecordBatch.from_arrays(columns, names=["key", "time", "number"])
+
+
+def above_two(batch: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.greater(batch.column("number"), 2)
+
+
+TEN_SECONDS = Time.seconds(10)

@@ -1,0 +1,24 @@
+"""Whole programs of all operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from . import drawing, joins
+from .drawing import Drawing, Program, source
+
+OPERATIONS = [*drawing.OPERATIONS, *joins.OPERATIONS]
+
+
+@st.composite
+def programs(draw: Any) -> Program:
+    """Programs of one or two sources and one to five operations."""
+    d = Drawing(draw, draw(st.booleans()))
+    source(d)
+    if d.one_of(False, True):
+        source(d)
+    for operation in draw(st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=5)):
+        operation(d, d.one_of(*reversed(d.streams)))
+    return d.finished()
