@@ -155,6 +155,12 @@ def no_multiple(d: Drawing, of: str) -> Any:
     return d.add(f"{of}.filter(NoMultiple({n}))", stream, of)
 
 
+def project(d: Drawing, of: str) -> Any:
+    if d.in_place:  # it takes tuples and Rows
+        return False
+    return d.add(f"{of}.project(0, 1, 2)", replace(d.streams[of], placed=False), of)
+
+
 def split(d: Drawing, of: str) -> Any:
     main = d.add(f"{of}.process(Split({d.changing()}))", models.each(d.streams[of], lambda v: [(v[0], v[1], v[2] + 1)]), of)
     return d.beside("get_side_output(ODD)", models.each(d.streams[of], lambda v: [v] if v[2] % 2 else []), main)
@@ -206,8 +212,8 @@ def rolling(d: Drawing, of: str) -> Any:
     in_place = d.changing()
     combine: Any
     how, combine = d.one_of(
-        ("reduce(Add({}))", functions.Add()),
-        ("reduce(Follow({}))", functions.Follow()),
+        ("reduce(Add({}))", functions.Add().reduce),
+        ("reduce(Follow({}))", functions.Follow().reduce),
         ("sum(2)", lambda a, b: (*a[:2], a[2] + b[2])),
         ("min(2)", lambda a, b: (*a[:2], min(a[2], b[2]))),
         ("max(2)", lambda a, b: (*a[:2], max(a[2], b[2]))),
@@ -311,6 +317,9 @@ def window(d: Drawing, of: str) -> Any:
     fires, ends, purges = models.at_end, True, False
     triggered = evicted = False
     before = after = models.keep_all
+    if drawn.kind in ("tumbling", "sliding") and d.one_of(False, False, False, True):
+        text += f".trigger(ContinuousEventTimeTrigger.of({ms(10)}))"
+        drawn.again = True  # it fires before the end, when time has come so far
     if not drawn.again:
         if d.one_of(False, False, True):
             trigger, fires, ends, purges = trigger_of(d, ordered and drawn.kind != "session", drawn.kind)
@@ -326,7 +335,7 @@ def window(d: Drawing, of: str) -> Any:
     if asks:
         text += ".side_output_late_data(LATE)"
     whole_order = ordered and drawn.kind == "tumbling" and not drawn.again
-    once = not triggered and not lateness and drawn.kind != "own"
+    once = not triggered and not lateness and not drawn.again and drawn.kind != "own"
     result, keeps_key = content(d, whole_order, once, evicted, drawn, key)
     elements = []
     fired: dict[Any, int] = {}
@@ -405,7 +414,7 @@ def content(d: Drawing, ordered: bool, once: bool, evicted: bool, drawn: Windows
         return its_key, window.start, result * 100 + fired * 10 + counted - 1 if counted else result
 
     def reduced(its_key: Any, window: models.Window, held: list[Element], fired: int) -> Any:
-        return reduce(combine, [each.value for each in held])
+        return reduce(combine.reduce, [each.value for each in held])
 
     def summed(its_key: Any, window: models.Window, held: list[Element], fired: int) -> Any:
         total = sum(each.value[2] for each in held)
@@ -487,7 +496,7 @@ def each_is_full(drawn: Windows) -> bool:
 
 
 OPERATIONS = [
-    plus, twice, no_multiple, split, spread, union,
+    plus, twice, no_multiple, project, split, spread, union,
     rolling, numbered, timers, timers,
     window, window, window, counted_windows, windows_of_all,
 ]  # fmt: skip

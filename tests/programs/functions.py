@@ -26,6 +26,7 @@ from holdfast.datastream import (
     ProcessAllWindowFunction,
     ProcessFunction,
     ProcessWindowFunction,
+    ReduceFunction,
     ReducingStateDescriptor,
     StateTtlConfig,
     TimeWindow,
@@ -162,13 +163,13 @@ class Told(ProcessFunction):
 # ---- by key: state and timers -----------------------------------------------------------------------------------------
 
 
-class Add:
+class Add(ReduceFunction):
     """Sums up numbers; the first key, the latest time."""
 
     def __init__(self, in_place: bool = False) -> None:
         self.in_place = in_place
 
-    def __call__(self, one: Any, other: Any) -> Any:
+    def reduce(self, one: Any, other: Any) -> Any:
         if self.in_place and type(one) is type(other) is list:
             one[1] = max(one[1], other[1])
             one[2] += other[2]
@@ -177,13 +178,13 @@ class Add:
         return one[0], max(one[1], other[1]), one[2] + other[2]
 
 
-class Follow:
+class Follow(ReduceFunction):
     """Combines numbers so that their order shows."""
 
     def __init__(self, in_place: bool = False) -> None:
         self.in_place = in_place
 
-    def __call__(self, one: Any, other: Any) -> Any:
+    def reduce(self, one: Any, other: Any) -> Any:
         if self.in_place and type(one) is type(other) is list:
             one[2] = (one[2] * 31 + other[2]) % 9973
             one[1] = other[1]

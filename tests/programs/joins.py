@@ -94,8 +94,8 @@ def interval_join(d: Drawing, of: str) -> Any:
     how = d.one_of("", "", ".left_outer()", ".right_outer()", ".full_outer()")
     text = f".between({ms(lower)}, {ms(upper)})"
     if how == "" and lower < upper and d.one_of(False, True):
-        text += ".lower_bound_exclusive()"
-        lower += 1
+        text += d.one_of(".lower_bound_exclusive()", ".upper_bound_exclusive()")
+        lower, upper = (lower + 1, upper) if "lower_" in text else (lower, upper - 1)
     left, right = ([each for each in d.streams[name].elements if each.timestamp > each.passed] for name in (of, other))
     elements: list[Element] = []
     paired: tuple[set[int], set[int]] = set(), set()
@@ -107,19 +107,20 @@ def interval_join(d: Drawing, of: str) -> Any:
                 paired[1].add(id(y))
     if how in (".left_outer()", ".full_outer()"):
         alone = [x for x in left if id(x) not in paired[0]]
-        elements += [Element(more.both(x.value, None), max(x.timestamp, x.timestamp + upper)) for x in alone]
+        elements += [Element(more.both(x.value, None), x.timestamp + max(upper, 0) + 1) for x in alone]
     if how in (".right_outer()", ".full_outer()"):
         alone = [y for y in right if id(y) not in paired[1]]
-        elements += [Element(more.both(None, y.value), max(y.timestamp, y.timestamp - lower)) for y in alone]
+        elements += [Element(more.both(None, y.value), y.timestamp + max(-lower, 0) + 1) for y in alone]
     call = f"{of}.key_by(key_of).interval_join({other}.key_by(key_of)){text}{how}"
-    asks = d.one_of(False, True)
+    asks = d.one_of("", "left", "right")
     if asks:
-        call += ".side_output_left_late_data(LATE)"
+        call += f".side_output_{asks}_late_data(LATE)"
     model = Stream(tuple(elements), ordered=False, placed=True, elements_of_windows=True)
     name = d.add(f"{call}.process(PairedInTime({d.changing()}))", model, of, other, stage=1)
     if asks:
-        late = tuple(each for each in d.streams[of].elements if each.timestamp <= each.passed)
-        d.beside("get_side_output(LATE)", Stream(late, ordered=d.streams[of].ordered), name)
+        side = d.streams[of if asks == "left" else other]
+        late = tuple(each for each in side.elements if each.timestamp <= each.passed)
+        d.beside("get_side_output(LATE)", Stream(late, ordered=side.ordered), name)
     return name
 
 
@@ -161,7 +162,9 @@ def pattern(d: Drawing, of: str) -> Any:
             told = [(key, lettered[number][2] + len(name), lettered[number][3]) for name, number in named]
             result = key, len(named), functions.digest(told, False)
             elements.append(Element(result, events[come - 1].timestamp))
-    call = f"CEP.pattern({of}.map(lettered).key_by(key_of_event), pattern({text!r}, {within})).select(matched)"
+    how = d.one_of("select(matched)", "flat_select(lambda match: [matched(match)])", "process(Matched())")
+    how = d.one_of("", "in_event_time().") + how
+    call = f"CEP.pattern({of}.map(lettered).key_by(key_of_event), pattern({text!r}, {within})).{how}"
     return d.add(call, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, stage=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.cep import Pattern
+from holdfast.cep import Pattern, PatternProcessFunction
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import (
     AsyncFunction,
@@ -192,6 +192,19 @@ class Newest(KeyedProcessFunction):
             yield ctx.get_current_key(), 0, value
 
 
+def of_pair(pair: Any) -> Any:
+    return pair[0], 0, pair[1]
+
+
+def of_change(change: Any) -> Any:
+    key, new, old = change
+    return key, old or 0, new
+
+
+def of_changelog(row: Any) -> Any:
+    return row[0], row.get_row_kind().value, row[1]
+
+
 def number_of(element: Any) -> Any:
     return element[2]
 
@@ -224,6 +237,11 @@ def matched(match: Any) -> Any:
     events = [(name, event) for name, events in match.items() for event in events]
     key = events[0][1][1]
     return key, len(events), digest([(key, event[2] + len(name), event[3]) for name, event in events], False)
+
+
+class Matched(PatternProcessFunction):
+    def process_match(self, match: Any, ctx: Any) -> Iterator[Any]:
+        yield matched(match)
 
 
 # ---- requests and columns ---------------------------------------------------------------------------------------------

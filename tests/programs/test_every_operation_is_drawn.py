@@ -1,0 +1,103 @@
+"""Every public operation is drawn, or stands here with the reason why not."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+import holdfast.cep
+import holdfast.datastream
+import holdfast.table
+from cep import patterns
+from holdfast.datastream import (
+    AsyncDataStream,
+    DataStream,
+    Evictor,
+    Function,
+    KeyedStream,
+    StateDescriptor,
+    Trigger,
+    WindowAssigner,
+    WindowedStream,
+)
+from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.datastream.joined_streams import IntervalJoin, IntervalJoined
+from holdfast.datastream.temporal_join import TemporalJoin
+
+from . import functions, more_functions
+from .drawing import Program
+from .programs import programs
+
+STREAMS = [
+    *(DataStream, KeyedStream, WindowedStream, holdfast.datastream.AllWindowedStream),
+    *(holdfast.datastream.ConnectedStreams, holdfast.datastream.BroadcastConnectedStream),
+    *(IntervalJoin, IntervalJoined, TemporalJoin, AsyncDataStream, DataStreamUtils),
+    *(holdfast.table.KStream, holdfast.table.KTable, holdfast.table.KGroupedStream, holdfast.table.KGroupedTable),
+    *(holdfast.cep.CEP, holdfast.cep.PatternStream, holdfast.cep.Pattern),
+]
+PARTS = (WindowAssigner, Trigger, Evictor, Function, StateDescriptor)
+
+NOT_DRAWN = {
+    "settings that change no result, or belong to whole jobs": {
+        *("get_name", "get_type", "get_input_type", "get_execution_environment", "get_execution_config", "cache"),
+        *("set_uid_hash", "set_description", "slot_sharing_group", "set_buffer_timeout", "set_max_parallelism"),
+        *("set_parallelism", "force_non_parallel", "start_new_chain", "disable_chaining"),
+    },
+    "sinks, which have tests of their own": {"print", "add_sink", "execute_and_collect", "to"},
+    "the callable, or the method that makes it, is drawn instead of the class": {
+        *("KeySelector", "Partitioner", "PatternSelectFunction", "PatternFlatSelectFunction"),
+        *("CountTumblingWindowAssigner", "CountSlidingWindowAssigner", "DynamicEventTimeSessionWindows"),
+    },
+    "patterns have a generator of their own (tests/cep); a model of the time that is over is there": {
+        *("one_or_more", "or_where", "sequence", "subtype", "PatternTimeoutFunction", "PatternFlatTimeoutFunction"),
+    },
+    "all elements of a stream have no order": {"count_window_all"},
+    "results depend on processing time": {
+        *("TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows", "CumulativeProcessingTimeWindows"),
+        *("ProcessingTimeSessionWindows", "DynamicProcessingTimeSessionWindows", "ProcessingTimeTrigger"),
+        *("ContinuousProcessingTimeTrigger", "in_processing_time"),
+    },
+}
+
+
+def public(owner: Any) -> set[str]:
+    return {name for name, _ in inspect.getmembers(owner, callable) if not name.startswith("_")}
+
+
+def operations() -> set[str]:
+    """The methods of streams, and the classes that a program gives them."""
+    found = {name for stream in STREAMS for name in public(stream)}
+    for module in (holdfast.datastream, holdfast.cep):
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and issubclass(value, PARTS) and value not in PARTS:
+                found.add(name)
+    return found
+
+
+def names(text: str) -> set[str]:
+    """What a text names; tests/cep/patterns.py has names of methods in texts."""
+    nodes = list(ast.walk(ast.parse(text)))
+    return {str(getattr(node, "attr", getattr(node, "id", getattr(node, "value", "")))) for node in nodes}
+
+
+def test_every_public_operation_is_drawn_or_has_a_reason():
+    drawn: set[str] = set()
+    for module in (functions, more_functions, patterns):
+        drawn |= names(Path(module.__file__ or "").read_text())
+
+    @settings(
+        max_examples=1500, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    @given(programs())
+    def draw(program: Program) -> None:
+        drawn.update(names(program.text))
+
+    draw()
+    excused = {name for some in NOT_DRAWN.values() for name in some}
+    assert sorted(operations() - drawn - excused) == []
+    assert sorted(excused - operations()) == [], "what is no operation needs no reason"
+    assert sorted(excused & drawn) == [], "what is drawn needs no reason"
