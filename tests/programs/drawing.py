@@ -32,6 +32,8 @@ class Program:
     """The most operations of event time that follow each other."""
     punctual: bool = True
     """Whether no element of a source is behind the watermark of its split."""
+    offered: frozenset[str] = frozenset()
+    """All choices that there were while it was drawn."""
 
 
 @dataclass
@@ -46,8 +48,11 @@ class Drawing:
     streams: dict[str, Stream] = field(default_factory=dict)
     stages: dict[str, int] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
+    offered: set[str] = field(default_factory=set)
+    """The choices that there were."""
 
     def one_of(self, *choices: Any) -> Any:
+        self.offered.update(str(each[0] if isinstance(each, tuple) else each) for each in choices)
         return self.draw(st.sampled_from(choices))
 
     def changing(self) -> str:
@@ -83,7 +88,9 @@ class Drawing:
         first, *others = [f'{name}.process(Told("{name}")).uid("told {name}")' for name in told]
         united = f"{first}.union({', '.join(others)})" if others else first
         lines = [*self.lines, f'{united}.sink_to(LedgerSink("out")).uid("sink")']
-        return Program("\n".join(lines), self.sources, told, max(self.stages.values()), self.punctual)
+        return Program(
+            "\n".join(lines), self.sources, told, max(self.stages.values()), self.punctual, frozenset(self.offered)
+        )
 
 
 # ---- sources ----------------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ OPERATIONS = [*drawing.OPERATIONS, *joins.OPERATIONS]
 
 
 @st.composite
-def programs(draw: Any) -> Program:
+def programs(draw: Any, operations: Any = OPERATIONS, most: int = 5) -> Program:
     """Programs of one or two sources and one to five operations."""
     d = Drawing(draw, draw(st.booleans()))
     source(d)
     if d.one_of(False, True):
         source(d)
-    for operation in draw(st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=5)):
+    for operation in draw(st.lists(st.sampled_from(operations), min_size=1, max_size=most)):
         operation(d, d.one_of(*reversed(d.streams)))
     return d.finished()
