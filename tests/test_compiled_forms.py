@@ -112,7 +112,7 @@ def the_handles_of_both_forms_do_the_same(descriptor: Any, operations: list[tupl
     for own, types in ((handles, typed), (PLAIN["holdfast.state.handles"], PLAIN["holdfast.state.typed"])):
         current = own.CurrentRow()
         current.row = [0, None, None]
-        forms.append((current, types.typed(own.HANDLES, descriptor)(current, 1, descriptor)))
+        forms.append((current, types.handle_class(own.HANDLES, descriptor)(current, 1, descriptor)))
     (first, one), (second, other) = forms
     for name, arguments in operations:
         if hasattr(other, name):

@@ -32,7 +32,7 @@ from holdfast.state.column import Column
 from holdfast.state.handles import HANDLES, CurrentRow
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS, OperatorSchema
-from holdfast.state.typed import typed as handle_class
+from holdfast.state.typed import handle_class
 
 WHERE = "'count' (uid 'count-1')"
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])

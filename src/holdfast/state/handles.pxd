@@ -6,6 +6,8 @@ cdef object LARGE
 cdef object LargeList
 cdef object LargeMap
 cdef object LargeValue
+cdef object content_type
+cdef object fit_of
 cdef object islice
 
 cdef class CurrentRow:
@@ -15,6 +17,11 @@ cdef class CurrentRow:
 cdef class Handle:
     cdef readonly CurrentRow _space
     cdef readonly Py_ssize_t _i
+    cdef readonly object _kind
+    cdef readonly object _fit
+    cdef readonly object _key_kind
+    cdef readonly object _key_fit
+    cdef readonly object _find
 
 cdef class ValueHandle(Handle):
     cdef public Py_ssize_t added
@@ -25,8 +32,6 @@ cdef class ListHandle(Handle):
     pass
 
 cdef class PackedListHandle(ListHandle):
-    cdef object _fit
-    cdef object _kind
     cdef bint _whole
 
 cdef class MapHandle(Handle):

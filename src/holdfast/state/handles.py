@@ -14,6 +14,7 @@ import holdfast.state.packed as packed
 from holdfast.state.entries import LARGE, LargeList, LargeMap
 from holdfast.state.large_values import LargeValue
 from holdfast.state.row import CHANGED, Row
+from holdfast.state.typed import content_type, fit_of
 
 __all__ = [
     "HANDLES",
@@ -45,11 +46,51 @@ class CurrentRow:
 class Handle:
     """One state, for the current key."""
 
-    __slots__ = ("_i", "_space")
+    __slots__ = ("_find", "_fit", "_i", "_key_fit", "_key_kind", "_kind", "_space")
 
     def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         self._space = space
         self._i = position + 1
+        self._kind: type | None
+        """The class of values that stay as they are."""
+        self._fit: Callable[[Any], Any] | None
+        """Converts others to the declared type; None: there is none."""
+        self._kind, self._fit = fit_of(content_type(descriptor), descriptor.name)
+        declared = descriptor.key_type_info if descriptor.kind == "map" else None
+        self._key_kind: type | None
+        self._key_fit: Callable[[Any], Any] | None
+        self._key_kind, self._key_fit = fit_of(declared, descriptor.name)
+        """As those for values."""
+        equal = declared is None or (declared.is_plain and self._key_kind is not float)
+        self._find = None if equal else self._key_fit
+        """The same for a key that is looked up; None: an equal key finds the entry."""
+
+    def _fitted(self, value: Any) -> Any:
+        """The value as it will be read back; None stays None."""
+        return value if type(value) is self._kind or self._fit is None or value is None else self._fit(value)
+
+    def _all_fitted(self, values: Iterable[Any]) -> list[Any]:
+        """A list of the values, which must not be None, as they will be read back."""
+        elements = [*values]
+        fit, kind = self._fit, self._kind
+        if fit is not None:
+            for element in elements:  # no call for each in the usual case
+                if type(element) is not kind:
+                    return list(map(fit, elements))
+        return elements
+
+    def _entries_fitted(self, entries: Any) -> dict[Any, Any]:
+        """A dict of the entries as they will be read back."""
+        added, to_key, key_kind = dict(entries), self._key_fit, self._key_kind
+        if to_key is not None:
+            added = {key if type(key) is key_kind else to_key(key): value for key, value in added.items()}
+        if self._fit is not None:
+            added = {key: self._fitted(value) for key, value in added.items()}
+        return added
+
+    def _found(self, key: Any) -> Any:
+        """The key of an entry that is looked up."""
+        return key if self._find is None or type(key) is self._key_kind else self._find(key)
 
     def clear(self) -> None:
         """Empty the state of the current key."""
@@ -104,6 +145,8 @@ class ValueHandle(Handle):
 
     def update(self, value: Any) -> None:
         """Replace the value; None clears the state."""
+        if type(value) is not self._kind and self._fit is not None and value is not None:
+            value = self._fit(value)
         row = self._space.row
         before = row[self._i]
         if before is None:
@@ -133,6 +176,8 @@ class ListHandle(Handle):
 
     def add(self, value: Any) -> None:
         """Append an element."""
+        if type(value) is not self._kind and self._fit is not None:
+            value = self._fit(value)
         row = self._space.row
         elements = row[self._i]
         if elements is None:
@@ -143,7 +188,7 @@ class ListHandle(Handle):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
-        added = [*values]  # before the list changes, which may be among the values
+        added = self._all_fitted(values)  # before the list changes, which may be among the values
         row = self._space.row
         elements = row[self._i]
         if elements is None:
@@ -154,12 +199,7 @@ class ListHandle(Handle):
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
-        elements = [*values]  # before the large list is dropped, which may be among the values
-        row = self._space.row
-        if type(row[self._i]) is LargeList:
-            row[self._i].drop()
-        row[self._i] = elements or None
-        row[0] = CHANGED[row[0]]
+        self.hold(self._all_fitted(values))  # before the large list is dropped, which may be among the values
 
     def hold(self, elements: list[Any]) -> None:
         """Replace the list by this one, which becomes the state's own: `update` without the copy."""
@@ -173,22 +213,11 @@ class ListHandle(Handle):
 class PackedListHandle(ListHandle):
     """A list of numbers per key, which `update` packs (`holdfast.state.packed`); whoever appends to it unpacks it."""
 
-    __slots__ = ("_fit", "_kind", "_whole")
+    __slots__ = ("_whole",)
 
-    def __init__(self, space: CurrentRow, position: int, descriptor: Any, kind: type, fit: Callable[[Any], Any]) -> None:
-        """Create the handle.
-
-        Args:
-            space: Holds the current row.
-            position: The position of the state.
-            descriptor: The state's descriptor.
-            kind: The class of the elements: float or int.
-            fit: Converts an element to the declared type.
-        """
+    def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
-        self._fit = fit
-        self._kind = kind
-        self._whole = kind is int
+        self._whole = self._kind is int
 
     def get(self) -> Iterator[Any]:
         """The elements in order; nothing when empty. Elements added during the iteration are not included."""
@@ -205,13 +234,17 @@ class PackedListHandle(ListHandle):
 
     def add(self, value: Any) -> None:
         """Append an element."""
-        value = self._fit(value)
+        value = self._fitted_number(value)
         self._unpack()
         ListHandle.add(self, value)
 
+    def _fitted_number(self, value: Any) -> Any:
+        assert self._fit is not None
+        return value if type(value) is self._kind else self._fit(value)
+
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
-        added = list(map(self._fit, values))
+        added = self._all_fitted(values)
         self._unpack()
         ListHandle.add_all(self, added)
 
@@ -220,21 +253,13 @@ class PackedListHandle(ListHandle):
         elements = values if type(values) is list else [*values]
         numbers = packed.pack_numbers(elements, self._whole)
         if numbers is None:
-            self._hold_objects(elements)
+            self.hold(self._all_fitted(elements))
             return
         row = self._space.row  # as `hold` does, whose call would take 4 to 7 % of a function with such a list
         if type(row[self._i]) is LargeList:
             row[self._i].drop()
         row[self._i] = numbers
         row[0] = CHANGED[row[0]]
-
-    def _hold_objects(self, elements: list[Any]) -> None:
-        kind = self._kind
-        for element in elements:  # no call for each in the usual case
-            if type(element) is not kind:
-                self.hold(list(map(self._fit, elements)))
-                return
-        self.hold([*elements])
 
 
 class MapHandle(Handle):
@@ -244,6 +269,8 @@ class MapHandle(Handle):
 
     def get(self, key: Any) -> Any:
         """The entry's value; None when missing."""
+        if self._find is not None and type(key) is not self._key_kind:
+            key = self._find(key)
         entries = self._space.row[self._i]
         return None if entries is None else entries.get(key)
 
@@ -252,6 +279,10 @@ class MapHandle(Handle):
 
     def put(self, key: Any, value: Any) -> None:
         """Set an entry."""
+        if type(key) is not self._key_kind and self._key_fit is not None:
+            key = self._key_fit(key)
+        if type(value) is not self._kind and self._fit is not None and value is not None:
+            value = self._fit(value)
         row = self._space.row
         entries = row[self._i]
         if entries is None:
@@ -265,7 +296,7 @@ class MapHandle(Handle):
 
     def put_all(self, entries: Any) -> None:
         """Set several entries, from a mapping or pairs."""
-        added = dict(entries)
+        added = self._entries_fitted(entries)
         row = self._space.row
         held = row[self._i]
         if held is None:
@@ -276,6 +307,8 @@ class MapHandle(Handle):
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
+        if self._find is not None and type(key) is not self._key_kind:
+            key = self._find(key)
         row = self._space.row
         entries = row[self._i]
         if entries is not None and key in entries:
@@ -286,6 +319,8 @@ class MapHandle(Handle):
 
     def contains(self, key: Any) -> bool:
         """Whether the map has the entry."""
+        if self._find is not None and type(key) is not self._key_kind:
+            key = self._find(key)
         entries = self._space.row[self._i]
         return entries is not None and key in entries
 
@@ -332,13 +367,17 @@ class ReducingHandle(Handle):
         return self._space.row[self._i]
 
     def add(self, value: Any) -> None:
-        """Reduce a value into the state; the first value is stored unchanged."""
+        """Reduce a value into the state; the first value is stored as it is."""
+        if type(value) is not self._kind and self._fit is not None:
+            value = self._fit(value)
         row = self._space.row
         current = row[self._i]
         if current is not None:
             value = self._reduce(current, value)
             if value is None:
                 raise TypeError(NO_REDUCED)
+            if type(value) is not self._kind and self._fit is not None:
+                value = self._fit(value)
         row[self._i] = value
         row[0] = CHANGED[row[0]]
 
@@ -366,6 +405,8 @@ class AggregatingHandle(Handle):
         accumulator = self._aggregate.add(value, accumulator)
         if accumulator is None:
             raise TypeError(NO_ACCUMULATOR)
+        if type(accumulator) is not self._kind and self._fit is not None:
+            accumulator = self._fit(accumulator)
         row[self._i] = accumulator
         row[0] = CHANGED[row[0]]
 

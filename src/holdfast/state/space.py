@@ -28,7 +28,7 @@ from holdfast.state.schema import ROWS, ColumnSchema
 from holdfast.state.table import RowTable, store_keys
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, ExpiringRow, Expiry, HasProcessingTime
-from holdfast.state.typed import typed
+from holdfast.state.typed import handle_class
 from holdfast.state.unread_values import UnreadValues
 
 __all__ = ["StateSpace"]
@@ -157,7 +157,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         known = self._handles.get(descriptor.name)
         if known is None:
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
-            known = self._handles[descriptor.name] = typed(kinds, descriptor)(self, position, descriptor)
+            known = self._handles[descriptor.name] = handle_class(kinds, descriptor)(self, position, descriptor)
             if self.name == _BY_KEY and self.store.on_disk and Column.of(descriptor).can_leave_rows:
                 self._uses[position] = ColumnUses(known)
         return known

@@ -125,6 +125,7 @@ class _ExpiringOne(_Expiring):
         return None if slot is None or self._expired(slot[0]) else slot[1]
 
     def _write(self, value: Any) -> None:
+        value = self._fitted(value)
         row = self._space.row
         row[self._i] = None if value is None else (self._clock.processing_time, value)
         row[0] = CHANGED[row[0]]
@@ -159,6 +160,7 @@ class ExpiringReducing(_ExpiringOne):
 
     def add(self, value: Any) -> None:
         """Reduce a value into the state; expired state starts over."""
+        value = self._fitted(value)
         current = self._unexpired()
         if current is not None:
             value = self._reduce(current, value)
@@ -254,7 +256,7 @@ class ExpiringList(_Expiring):
 
     def _stamped(self, values: Iterable[Any]) -> list[Any]:
         now = self._clock.processing_time
-        return [(now, value) for value in values]
+        return [(now, value) for value in self._all_fitted(values)]
 
 
 class ExpiringMap(_Expiring):
@@ -271,6 +273,7 @@ class ExpiringMap(_Expiring):
 
     def _read(self, key: Any) -> Any:
         """The readable entry with its stamp; None if it is missing or hidden."""
+        key = self._found(key)
         entries = self._space.row[self._i]
         entry = None if entries is None else entries.get(key)
         if entry is None:
@@ -302,7 +305,7 @@ class ExpiringMap(_Expiring):
         now = self._clock.processing_time
         row = self._space.row
         held = row[self._i]
-        stamped = {key: (now, value) for key, value in dict(entries).items()}
+        stamped = {key: (now, value) for key, value in self._entries_fitted(entries).items()}
         if held is None:
             row[self._i] = stamped or None
         else:
@@ -311,6 +314,7 @@ class ExpiringMap(_Expiring):
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
+        key = self._found(key)
         row = self._space.row
         entries = row[self._i]
         if entries is not None and key in entries:

@@ -1,1 +1,4 @@
-# No types of C: the loops over elements, and the methods of typed handles, are compiled as they are.
+cimport cython
+
+@cython.locals(n=Py_ssize_t, forms=list, held=tuple, elements=list)
+cdef bint _has_form(value, form) except -1

@@ -1,60 +1,71 @@
-"""Handles of states whose declared type changes values: they convert at the write.
+"""Declared types of states: what handles do with values at the write.
 
-A tuple becomes the Row that it stands for; a FLOAT is rounded to 32 bits. Converting at the barrier instead would make a
-function's reads depend on the epochs' ends. Types that keep plain values unchanged (numbers, strings, tuples of them)
-are checked at the barrier only, which costs less.
+A state holds a value as it will be read back: of the classes of its declared type. A value of other classes is converted
+where nothing is lost (a tuple becomes the Row that it stands for, a NumPy integer an int, a named tuple a tuple; a FLOAT is
+rounded to 32 bits), or refused. Converting at the barrier instead would make a function's reads depend on the epochs' ends.
+The ranges of numbers, and the texts of strings, are checked at the barrier only, which costs less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.common.typeinfo.composite import SequenceTypeInfo
+from holdfast.common.typeinfo.composite import MapTypeInfo, SequenceTypeInfo, TupleTypeInfo
 from holdfast.state.packed import UNPACKED
 
-__all__ = ["checker", "container_of", "fitter", "plain_class", "typed"]
+__all__ = ["checker", "container_of", "content_type", "fit_of", "fitter", "handle_class", "plain_class"]
 
 _Fit = Callable[[Any], Any]
+_SINGLE = (int, str, bool, float, bytes)
 
 
-def typed(handles: Mapping[str, type[Any]], descriptor: Any) -> Callable[..., Any]:
-    """The class of the descriptor's handle, which may be a subclass that converts written values to the descriptor's types.
+def handle_class(handles: Mapping[str, type[Any]], descriptor: Any) -> type[Any]:
+    """The class of the descriptor's handle.
 
     Args:
         handles: The classes by kind.
         descriptor: The state's descriptor.
     """
-    kind, name = descriptor.kind, descriptor.name
-    handle: type[Any] = handles[kind]
-    if kind == "map":
-        to_key, to_value = fitter(descriptor.key_type_info, name), fitter(descriptor.value_type_info, name)
-        if to_key is not None:
-            handle = _map_by(handle, to_key)
-        return handle if to_value is None else _map_of(handle, to_value)
-    declared = descriptor.element_type_info if kind == "list" else descriptor.type_info
-    fit = fitter(declared, name)
-    if kind == "list":
-        elements = None if declared is None else container_of(declared)
-        if elements in UNPACKED and "packed list" in handles:
-            packed: Callable[..., Any] = handles["packed list"]
-            return partial(packed, kind=elements, fit=_unchanged if fit is None else fit)
-        return handle if fit is None else _list(handle, fit, elements)
-    return handle if fit is None else _TYPED[kind](handle, fit)
+    kind: str = descriptor.kind
+    packed = kind == "list" and "packed list" in handles and fit_of(descriptor.element_type_info, "")[0] in UNPACKED
+    return handles["packed list" if packed else kind]
+
+
+def content_type(descriptor: Any) -> TypeInformation | None:
+    """The declared type of a state's value, elements, or values of its entries."""
+    by_kind = {"list": "element_type_info", "map": "value_type_info"}
+    declared: TypeInformation | None = getattr(descriptor, by_kind.get(descriptor.kind, "type_info"))
+    return declared
+
+
+def fit_of(declared: TypeInformation | None, name: str) -> tuple[type | None, _Fit | None]:
+    """What a state of this name does at the write: the class whose objects stay, if there is one, and what converts others.
+
+    Returns:
+        ``(None, None)`` for a state that takes any object.
+    """
+    if declared is None or declared.is_pickled:
+        return None, None
+    check = checker(declared, name)
+    if not declared.is_plain:
+        return None, check
+    form = _form(declared)
+    if type(form) is type:
+        return form, check
+    return None, lambda value: value if _has_form(value, form) else check(value)
 
 
 def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
-    """A function that converts values for a state of this type and name at the write; None: values stay unchanged."""
-    if declared is None or declared.is_pickled:
+    """A function that converts contents of this type and name at the write; None: they stay unchanged until the barrier.
+
+    Contents that are one integer, string or boolean stay, as they are fitted when they leave the operator.
+    """
+    kind, fit = fit_of(declared, name)
+    if fit is None or kind in (int, str, bool, bytes):
         return None
-    if declared.is_plain and declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
-        return None
-    container, check = container_of(declared), checker(declared, name)
-    if container is None:
-        return check
-    return lambda value: value if type(value) is container else check(value)
+    return fit if kind is None else lambda value: value if type(value) is kind else fit(value)
 
 
 def checker(declared: TypeInformation | None, name: str) -> _Fit:
@@ -78,118 +89,53 @@ def plain_class(declared: TypeInformation | None) -> type | None:
     return found if found in (int, str, bytes) else None
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
 def container_of(declared: TypeInformation) -> type | None:
-    """The class whose objects are written unchanged. Their elements are, too: a write does not traverse a long list."""
+    """The class of a plain type's values."""
     return getattr(declared.annotation, "__origin__", declared.annotation) if declared.is_plain else None
 
 
-def _value(base: type[Any], fit: _Fit) -> type[Any]:
-    class TypedValue(base):  # type: ignore[misc]
-        def update(self, value: Any) -> None:
-            base.update(self, None if value is None else fit(value))
-
-    return TypedValue
-
-
-def _list(base: type[Any], fit: _Fit, container: type | None) -> type[Any]:
-    hold = base.hold
-
-    class TypedList(base):  # type: ignore[misc]
-        def add(self, value: Any) -> None:
-            base.add(self, fit(value))
-
-        def add_all(self, values: Iterable[Any]) -> None:
-            base.add_all(self, list(map(fit, values)))
-
-        def update(self, values: Iterable[Any]) -> None:
-            elements = [*values]
-            for element in elements:  # no call for each in the usual case
-                if type(element) is not container:
-                    elements = list(map(fit, elements))
-                    break
-            hold(self, elements)
-
-    return TypedList
+def _form(declared: TypeInformation) -> Any:
+    """The classes of a plain type's values: a class, or that of a container with those of its content."""
+    container = container_of(declared)
+    if container in _SINGLE:
+        return container
+    if isinstance(declared, TupleTypeInfo):
+        return tuple, list(map(_form, declared.get_field_types()))
+    if isinstance(declared, SequenceTypeInfo):
+        return list, _form(declared.element_type), declared.has_nulls
+    if isinstance(declared, MapTypeInfo):
+        return dict, _form(declared.key_type), _form(declared.value_type)
+    return None, None  # other types convert each value
 
 
-def _map_of(base: type[Any], fit: _Fit) -> type[Any]:
-    class TypedMap(base):  # type: ignore[misc]
-        def put(self, key: Any, value: Any) -> None:
-            base.put(self, key, None if value is None else fit(value))
-
-        def put_all(self, entries: Any) -> None:
-            base.put_all(self, {k: None if v is None else fit(v) for k, v in dict(entries).items()})
-
-    return TypedMap
-
-
-def _map_by(base: type[Any], fit: _Fit) -> type[Any]:
-    class KeyTypedMap(base):  # type: ignore[misc]
-        def get(self, key: Any) -> Any:
-            return base.get(self, fit(key))
-
-        def put(self, key: Any, value: Any) -> None:
-            base.put(self, fit(key), value)
-
-        def put_all(self, entries: Any) -> None:
-            base.put_all(self, {fit(k): v for k, v in dict(entries).items()})
-
-        def remove(self, key: Any) -> None:
-            base.remove(self, fit(key))
-
-        def contains(self, key: Any) -> bool:
-            return bool(base.contains(self, fit(key)))
-
-    return KeyTypedMap
-
-
-def _reducing(base: type[Any], fit: _Fit) -> type[Any]:
-    class TypedReducing(base):  # type: ignore[misc]
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            reduce = self._reduce  # type: ignore[has-type]
-
-            def reduce_and_fit(accumulated: Any, value: Any) -> Any:
-                reduced = reduce(accumulated, value)
-                return None if reduced is None else fit(reduced)
-
-            self._reduce = reduce_and_fit
-
-        def add(self, value: Any) -> None:
-            base.add(self, fit(value))
-
-    return TypedReducing
-
-
-class _FittingAggregate:
-    """An aggregate function that converts its accumulators to their declared type."""
-
-    def __init__(self, function: Any, fit: _Fit) -> None:
-        self._add, self._fit = function.add, fit
-        self.create_accumulator = function.create_accumulator
-        self.get_result = function.get_result
-
-    def add(self, value: Any, accumulator: Any) -> Any:
-        added = self._add(value, accumulator)
-        return None if added is None else self._fit(added)
-
-
-def _aggregating(base: type[Any], fit: _Fit) -> type[Any]:
-    class TypedAggregating(base):  # type: ignore[misc]
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self._aggregate = _FittingAggregate(self._aggregate, fit)  # type: ignore[has-type]
-
-    return TypedAggregating
-
-
-_TYPED: dict[str, Callable[[type[Any], _Fit], type[Any]]] = {
-    "value": _value,
-    "reducing": _reducing,
-    "aggregating": _aggregating,
-}
-"""Creates the typed subclass of a handle, by the descriptor's kind. Lists and maps take more and are handled apart."""
+def _has_form(value: Any, form: Any) -> bool:
+    """Whether a value and its content are of these classes."""
+    if type(form) is type:
+        return type(value) is form
+    container = form[0]
+    if type(value) is not container:
+        return False
+    if container is tuple:
+        held: tuple[Any, ...] = value
+        forms: list[Any] = form[1]
+        if len(held) != len(forms):
+            return False
+        for n in range(len(forms)):
+            if type(held[n]) is not forms[n] and not _has_form(held[n], forms[n]):
+                return False
+    elif container is list:
+        elements: list[Any] = value
+        element, nulls = form[1], form[2]
+        for each in elements:
+            if type(each) is not element and not (each is None and nulls) and not _has_form(each, element):
+                return False
+    elif container is dict:
+        to_key, to_value = form[1], form[2]
+        for key, each in value.items():
+            if type(key) is not to_key and not _has_form(key, to_key):
+                return False
+            if type(each) is not to_value and each is not None and not _has_form(each, to_value):
+                return False
+    else:
+        return False
+    return True

@@ -153,7 +153,7 @@ def _int_from_bytes(data: bytes) -> int:
 
 def _instant(value: Any) -> Instant:
     if isinstance(value, Instant):
-        return value
+        return value if type(value) is Instant else Instant(value.seconds, value.nanos)
     raise refuse("INSTANT", value)
 
 
@@ -296,7 +296,7 @@ _MS = datetime.timedelta(milliseconds=1)
 
 def _date(value: Any) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return value
+        return value if type(value) is datetime.date else datetime.date(value.year, value.month, value.day)
     raise refuse("SQL_DATE", value)
 
 
@@ -305,7 +305,10 @@ def _time(value: Any) -> datetime.time:
         raise refuse("SQL_TIME", value)
     if value.tzinfo is not None:
         raise ValueError(f"SQL_TIME holds times without a time zone, got {value!r}")
-    return value.replace(microsecond=value.microsecond // 1000 * 1000, fold=0)
+    if type(value) is not datetime.time:
+        value = datetime.time(value.hour, value.minute, value.second, value.microsecond)
+    time: datetime.time = value.replace(microsecond=value.microsecond // 1000 * 1000, fold=0)
+    return time
 
 
 def _timestamp(value: Any) -> datetime.datetime:
@@ -316,7 +319,10 @@ def _timestamp(value: Any) -> datetime.datetime:
             f"SQL_TIMESTAMP holds times without a time zone, got {value!r}; "
             "convert it with value.astimezone(datetime.timezone.utc).replace(tzinfo=None), or declare INSTANT"
         )
-    return value.replace(microsecond=value.microsecond // 1000 * 1000, fold=0)
+    if type(value) is not datetime.datetime:
+        value = datetime.datetime.combine(_date(value.date()), _time(value.time()))
+    moment: datetime.datetime = value.replace(microsecond=value.microsecond // 1000 * 1000, fold=0)
+    return moment
 
 
 def _time_to_ms(value: datetime.time) -> int:

@@ -255,14 +255,14 @@ class SequenceTypeInfo(TypeInformation[list[V]]):
     """A list of elements of one type."""
 
     _kind: str
-    _nulls = True
+    has_nulls = True
     _element: TypeInformation
 
     def __init__(self, element_type: TypeInformation[V]) -> None:
         kind = self._kind
         element = checked(element_type, f"the element type of Types.{kind}")
         self.__dict__["_element"] = element
-        plain_conform, optional = element.conform, self._nulls
+        plain_conform, optional = element.conform, self.has_nulls
         convert = _nullable(plain_conform) if optional else plain_conform
 
         def conform(value: Any) -> list[Any]:
@@ -346,7 +346,7 @@ class PrimitiveArrayTypeInfo(SequenceTypeInfo[V]):
     """The type of a list of numbers, booleans or characters, never None; with BYTE it is the type of ``bytes``."""
 
     _kind = "PRIMITIVE_ARRAY"
-    _nulls = False
+    has_nulls = False
 
     def __init__(self, element_type: TypeInformation[V]) -> None:
         if not isinstance(element_type, BasicTypeInfo) or element_type.basic_type not in _PRIMITIVE:
