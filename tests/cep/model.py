@@ -37,7 +37,7 @@ class Slot:
 
 def words(pieces: Sequence[Piece], most: int) -> Iterator[tuple[list[Slot], list[Piece], list[Any]]]:
     """The words of at most so many slots: slots, the NOT patterns behind the last one, and the guards at the end."""
-    for tokens in _sequences(pieces, most, "", (), ">"):
+    for tokens in _sequences(pieces, most, "", (), ">", []):
         slots: list[Slot] = []
         nots: list[Piece] = []
         active: list[Any] = []
@@ -56,13 +56,16 @@ def words(pieces: Sequence[Piece], most: int) -> Iterator[tuple[list[Slot], list
             yield slots, nots, active + fresh if nots else active
 
 
-def _sequences(pieces: Sequence[Piece], most: int, around: str, place: tuple[int, ...], entry: str) -> Iterator[list[Any]]:
+def _sequences(
+    pieces: Sequence[Piece], most: int, around: str, place: tuple[int, ...], entry: str, behind: list[Piece]
+) -> Iterator[list[Any]]:
+    """``behind``: the NOT patterns right behind the sequence, which stop the repetition of its last pattern, too."""
     if not pieces:
         yield []
         return
     *before, last = pieces
     here = (*place, len(before))
-    for first in _sequences(before, most, around, place, entry):
+    for first in _sequences(before, most, around, place, entry, [last, *behind] if last.negated else []):
         if last.negated:
             yield [*first, ("not", last)]
             continue
@@ -70,32 +73,32 @@ def _sequences(pieces: Sequence[Piece], most: int, around: str, place: tuple[int
         if last.optional:
             yield [*first, ("passed", _guards(last))]
         taken = sum(kind == "slot" for kind, _ in first)
-        yield from ([*first, *rest] for rest in _rounds(last, pieces, most - taken, around, here, how))
+        yield from ([*first, *rest] for rest in _rounds(last, most - taken, around, here, how, behind))
 
 
 def _rounds(
-    piece: Piece, pieces: Sequence[Piece], most: int, around: str, place: tuple[int, ...], how: str
+    piece: Piece, most: int, around: str, place: tuple[int, ...], how: str, behind: list[Piece]
 ) -> Iterator[list[Any]]:
     until = around + piece.until
     highest = most if piece.most is None else min(most, piece.most)
     for count in range(piece.least, highest + 1):
-        for tokens in _repeat(piece, count, most, around, until, place, how):
+        for tokens in _repeat(piece, count, most, around, until, place, how, behind):
             yield [*tokens, ("left", _guards(piece))]
 
 
 def _repeat(
-    piece: Piece, count: int, most: int, around: str, until: str, place: tuple[int, ...], how: str
+    piece: Piece, count: int, most: int, around: str, until: str, place: tuple[int, ...], how: str, behind: list[Piece]
 ) -> Iterator[list[Any]]:
     if count == 0:
         yield []
         return
     last = piece.least if piece.most is None else piece.most
-    for before in _repeat(piece, count - 1, most, around, until, place, how):
-        nots = [("not", each) for each in FOLLOWING[id(piece)] if count > 1 and (count > piece.least or each.how == "!~")]
+    for before in _repeat(piece, count - 1, most, around, until, place, how, behind):
+        nots = [("not", each) for each in _stopping(piece, behind, count - 1)] if count > 1 else []
         contiguity = how if count == 1 else piece.inner
         here = (*place, min(count, last))
         if piece.group:
-            for tokens in _sequences(piece.group, most, until, here, contiguity):
+            for tokens in _sequences(piece.group, most, until, here, contiguity, _stopping(piece, behind, count)):
                 if sum(kind == "slot" for kind, _ in [*before, *tokens]) <= most:
                     yield [*before, *nots, *tokens]
         else:
@@ -103,24 +106,14 @@ def _repeat(
             yield [*before, *nots, ("slot", (here, piece.name, piece.letters, contiguity, until, closed, piece.gap))]
 
 
-FOLLOWING: dict[int, list[Piece]] = {}
-"""By the id of a pattern: the NOT patterns right behind it, which stop its repetition, too."""
+def _stopping(piece: Piece, behind: list[Piece], count: int) -> list[Piece]:
+    """The NOT patterns behind a pattern that stop its repetition, after so many events or rounds."""
+    return [each for each in behind if each.how == "!~" or (count >= piece.least and not piece.greedy)]
 
 
 def least(pieces: Sequence[Piece]) -> int:
     """The slots of a word that repeats no more than it must."""
     return sum(each.least * (least(each.group) or 1) for each in pieces)
-
-
-def note_following(pieces: Sequence[Piece]) -> None:
-    for number, piece in enumerate(pieces):
-        behind = []
-        for each in pieces[number + 1 :]:
-            if not each.negated:
-                break
-            behind.append(each)
-        FOLLOWING[id(piece)] = behind
-        note_following(piece.group)
 
 
 def _guards(piece: Piece) -> list[tuple[str, str]]:
@@ -134,8 +127,6 @@ class Model:
         self.pieces = pieces
         self.events = events
         self.within = within
-        FOLLOWING.clear()
-        note_following(pieces)
         self.matches: dict[Path, tuple[int, list[tuple[str, int]]]] = {}
         """By path: how many events had come when it was complete (one more: after the last), and its events by name."""
         self.timed_out: set[tuple[tuple[str, int], ...]] = set()

@@ -115,8 +115,28 @@ TWO_LIMITS = (
 """A partial match of the first pattern waits for its repetition and for the second pattern, which must come sooner."""
 
 
+REPEATED_IN_GROUP = tuple(
+    (
+        Piece(how="", group=(Piece("", "a", name="a0", most=None, inner="~"),)),
+        Piece(how, "b", name="b1"),
+        Piece("~", "c", name="c2"),
+    )
+    for how in ("!~", "!>")
+)
+"""What ends a repetition, also if that is in a group."""
+GREEDY = (
+    Piece("", "a", name="a0", most=None, greedy=True, inner="~"),
+    Piece("!>", "ab", name="ab1"),
+    Piece("~", "c", name="c2"),
+)
+"""What the greedy pattern takes is not what must not come next."""
+
+
 @LIMITS
 @given(pieces=sequences(), drawn=events, within=st.sampled_from([None, None, 3, 6]))
+@example(pieces=REPEATED_IN_GROUP[0], drawn=[("a", 1), ("b", 1), ("a", 1), ("c", 1)], within=None)
+@example(pieces=REPEATED_IN_GROUP[1], drawn=[("a", 1), ("b", 1), ("a", 1), ("c", 1)], within=None)
+@example(pieces=GREEDY, drawn=[("a", 1), ("a", 1), ("x", 1), ("c", 1)], within=None)
 @example(pieces=TWO_LIMITS, drawn=[("c", 0), ("c", 0), ("x", 3), ("bc", 3), ("x", 0)], within=6)
 def the_matches_are_those_of_the_definition(pieces, drawn, within):
     if needs_time(pieces) and within is None:

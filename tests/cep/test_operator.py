@@ -17,7 +17,8 @@ from engine.test_same_results import config, few, lab, runs, visible
 from holdfast.cep import CEP, AfterMatchSkipStrategy, Pattern, PatternProcessFunction, TimedOutPartialMatchHandler
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import OutputTag, StreamExecutionEnvironment
-from holdfast.errors import UserCodeError
+from holdfast.errors import ConfigurationError, UserCodeError
+from holdfast.testing import InProcessEnvironment, OneInputTestHarness
 from state.window_harness import Operated, key_of, operated
 
 from .patterns import Run, build, parse
@@ -290,3 +291,21 @@ def a_job_finds_each_match_once_whatever_its_epochs_and_crashes(seed, backend, p
     with lab(program, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
         job.run(crashes)
         assert visible() == Counter(map(repr, expected))
+
+
+def a_not_pattern_has_no_events_for_a_condition() -> None:
+    pattern = Pattern.begin("a").where(lambda e: e[1] == "a").not_followed_by("no b").where(lambda e: e[1] == "b")
+    pattern = pattern.followed_by("c").where(lambda e, ctx: e[1] == "c" and not ctx.get_events_for_pattern("no b"))
+    pattern = pattern.within(Time.seconds(1))
+    with OneInputTestHarness(lambda stream: looking_for(pattern)(stream.key_by(lambda e: 0))) as harness:
+        harness.process_element((0, "a"), 1)
+        harness.process_element((0, "c"), 2)
+        harness.process_watermark(3)
+        assert harness.extract_output_values() == [([("a", ["a"]), ("c", ["c"])], 2)]
+
+
+def a_comparator_is_refused_in_processing_time() -> None:
+    stream = InProcessEnvironment().from_collection([1]).key_by(lambda e: 0)
+    matches = CEP.pattern(stream, Pattern.begin("a"), lambda first, second: first - second)
+    with pytest.raises(ConfigurationError, match="the comparator of "):
+        matches.in_processing_time()

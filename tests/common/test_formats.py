@@ -378,3 +378,59 @@ def test_a_field_of_csv_may_be_long() -> None:
     data = CsvRowSerializationSchema.Builder(row_type).build().serialize(Row("a" * 200_000))
     schema = CsvRowDeserializationSchema.Builder(row_type).set_ignore_parse_errors(True).build()
     assert schema.deserialize_batch([b"b", data]) == [Row(f0="b"), Row(f0="a" * 200_000)]
+
+
+def a_json_time_with_an_offset_becomes_utc() -> None:
+    assert reader(field(Types.SQL_TIME())).deserialize(b'{"x":"12:00:00+05:00"}')[0] == datetime.time(7)
+    assert reader(field(Types.SQL_TIME())).deserialize(b'{"x":"12:00:00"}')[0] == datetime.time(12)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (Types.INT(), b'"null"'),
+        (Types.DOUBLE(), b'"NULL"'),
+        (Types.LIST(Types.INT()), b'[1,"null"]'),
+        (Types.MAP(Types.STRING(), Types.INT()), b'{"a":"null"}'),
+        (Types.ROW_NAMED(["n"], [Types.INT()]), b'{"n":"null"}'),
+    ],
+)
+def the_string_null_is_no_number(declared: TypeInformation, value: bytes) -> None:
+    read = reader(field(declared))
+    with pytest.raises(ValueError, match="expected null or a value of the declared type, got '"):
+        read.deserialize_batch([b'{"x":' + value + b"}"])
+    row = reader(Types.ROW_NAMED(["text", "n"], [Types.STRING(), Types.INT()])).deserialize(b'{"text":"null","n":null}')
+    assert row == Row(text="null", n=None)
+
+
+def a_parse_error_of_any_kind_can_be_ignored() -> None:
+    deep = b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}"
+    json = JsonRowDeserializationSchema.builder().type_info(field(Types.PICKLED_BYTE_ARRAY())).ignore_parse_errors().build()
+    assert json.deserialize(deep) is None
+    assert list(json.deserialize_batch([deep, b'{"x":1}'])) == [None, Row(x=1)]
+    with pytest.raises(ValueError, match="not a JSON record"):
+        reader(field(Types.PICKLED_BYTE_ARRAY())).deserialize(deep)
+    declared = Types.ROW([Types.CHAR(), Types.INT()])
+    csv = CsvRowDeserializationSchema.Builder(declared).set_ignore_parse_errors(True).build()
+    assert list(csv.deserialize_batch([b"ab,1", b"a,1"])) == [None, Row("a", 1)]
+    with pytest.raises(ValueError, match="field f0: CHAR"):
+        CsvRowDeserializationSchema.Builder(declared).build().deserialize(b"ab,1")
+
+
+def an_absent_character_or_bytes_are_an_empty_field_of_csv() -> None:
+    declared = Types.ROW([Types.CHAR(), Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.INT()])
+    line = CsvRowSerializationSchema.Builder(declared).build().serialize(Row(None, None, 1))
+    assert CsvRowDeserializationSchema.Builder(declared).build().deserialize(line) == Row(None, None, 1)
+
+
+@pytest.mark.parametrize("tags", [["a;b", "c"], [""]])
+def an_array_that_would_be_read_as_another_one_is_not_written_as_csv(tags: list[str]) -> None:
+    declared = Types.ROW_NAMED(["tags"], [Types.LIST(Types.STRING())])
+    with pytest.raises(ValueError, match="delimiter" if tags[1:] else "read back as an empty array"):
+        CsvRowSerializationSchema.Builder(declared).build().serialize(Row(tags=tags))
+
+
+def a_byte_order_mark_within_a_stream_is_data_in_any_batch() -> None:
+    declared = Types.ROW_NAMED(["user", "n"], [Types.STRING(), Types.LONG()])
+    read, line = CsvRowDeserializationSchema.Builder(declared).build(), "\ufeffanna,2".encode()
+    assert list(read.deserialize_batch([line] * 20)) == [read.deserialize(line)] * 20 == [Row(user="\ufeffanna", n=2)] * 20

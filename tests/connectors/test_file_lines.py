@@ -12,6 +12,7 @@ from connector_harness import local_input
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.common.formats_csv import CsvRowDeserializationSchema
 from holdfast.common.formats_json import JsonRowDeserializationSchema
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.common.typeinfo import Types
@@ -97,7 +98,7 @@ def test_json_lines_skip_blank_lines(tmp_path: Path) -> None:
 def a_line_that_does_not_parse_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "BLOCK_SIZE", 20)
     path, form = json_lines_case(tmp_path, b'{"a":1}\n\n' * 10 + b'{"a":\n{"a":2}\n')
-    with pytest.raises(UserCodeError, match="JSONDecodeError") as error:
+    with pytest.raises(UserCodeError, match="DecodeError") as error:
         read(form, path, [15])
     assert error.value.record == f"{path}, line 21"
     assert f"{path}, line 21 does not parse as JsonLines: b'{{\"a\":'" in str(error.value)
@@ -195,3 +196,23 @@ def a_json_row_schema_makes_rows(tmp_path: Path) -> None:
     type_info = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
     schema = JsonRowDeserializationSchema.builder().type_info(type_info).build()
     assert read(JsonLinesFormat(schema), path, [7]) == [Row(id=1, name="a"), Row(id=2, name="b")]
+
+
+@pytest.mark.parametrize("other", [b"d,e", b'"d",e'])
+def a_carriage_return_within_a_line_of_csv_is_data_whatever_else_is_there(tmp_path: Path, other: bytes) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"a\rb,c\r\n" + other + b"\n")
+    assert read(CsvFormat(",", '"', False, "utf-8"), path, []) == [("a\rb", "c"), ("d", "e")]
+
+
+def a_schema_reads_lines_of_the_charset(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes("Zoë,1\nAnaïs,2\n".encode("latin-1"))
+    declared = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.LONG()])
+    schema = CsvRowDeserializationSchema.Builder(declared).build()
+    assert read(CsvFormat(",", '"', False, "latin-1", schema), path, []) == [Row(name="Zoë", n=1), Row(name="Anaïs", n=2)]
+
+
+def a_whole_number_of_json_lines_stays_whole(tmp_path: Path) -> None:
+    path, form = json_lines_case(tmp_path, b'{"account": 123456789012345678901234}\n1.5\n')
+    assert read(form, path, []) == [{"account": 123456789012345678901234}, 1.5]

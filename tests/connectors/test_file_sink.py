@@ -188,6 +188,11 @@ def test_json_lines_hold_dicts_rows_and_plain_values(tmp_path: Path) -> None:
     assert json_lines(tmp_path, values) == ['{"a":1,"2":null}', '{"x":1.5,"y":["z"]}', '["t",true]', '"ä"']
 
 
+def test_nan_and_infinities_are_strings_of_json_lines(tmp_path: Path) -> None:
+    values = [{"a": [float("nan"), None]}, Row(x=float("-inf")), (float("inf"), "null")]
+    assert json_lines(tmp_path, values) == ['{"a":["NaN",null]}', '{"x":"-Infinity"}', '["Infinity","null"]']
+
+
 def a_value_that_json_cannot_say_is_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable: object"):
         json_lines(tmp_path, [{"a": object()}])

@@ -103,6 +103,7 @@ def test_the_error_of_a_function_of_batches_names_the_record(tmp_path: Path) -> 
     [
         (lambda batch: batch.slice(1), "map_batch() returned"),
         (lambda batch: 3, "it must return a pyarrow.RecordBatch"),
+        (lambda batch: batch.rename_columns(["a", "b", "a"]), "map_batch() returned two columns named 'a'"),
     ],
 )
 def test_a_result_that_is_no_batch_of_as_many_rows_is_refused(tmp_path: Path, function: Any, message: str) -> None:

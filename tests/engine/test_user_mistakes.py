@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.common import Time, WatermarkStrategy
+from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
     AggregatingStateDescriptor,
+    BroadcastProcessFunction,
     EventTimeSessionWindows,
     EventTimeTrigger,
     KeyedProcessFunction,
     ListStateDescriptor,
+    MapStateDescriptor,
     OutputTag,
     ProcessFunction,
     ProcessJoinFunction,
@@ -32,7 +34,8 @@ from holdfast.datastream import (
     WindowAssigner,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.errors import UserCodeError
+from holdfast.errors import ConfigurationError, UserCodeError
+from holdfast.testing import InProcessEnvironment
 
 from .inprocess import LEDGERS, Lab, LedgerSink
 
@@ -369,3 +372,28 @@ def an_error_within_holdfast_is_told_with_all_its_frames():
     with pytest.raises(UserCodeError, match=r"aggregations.py[\s\S]*TypeError: unsupported operand") as failure:
         results(lambda ds: ds.map(lambda v: (v, None)).key_by(lambda v: 0).sum(1))
     assert "in operator 'Sum'" in str(failure.value)
+
+
+def test_rules_without_timestamps_may_be_broadcast_to_a_stream_of_event_time() -> None:
+    limits = MapStateDescriptor("limits", Types.STRING(), Types.LONG())
+
+    class Above(BroadcastProcessFunction):
+        def process_broadcast_element(self, value: Any, ctx: Any) -> None:
+            ctx.get_broadcast_state(limits).put(*value)
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            if value[1] > ctx.get_broadcast_state(limits)[value[0]]:
+                yield value
+
+    env = InProcessEnvironment().set_parallelism(1)
+    times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda element, _: element[2])
+    rules = env.from_collection([("food", 5)]).broadcast(limits)
+    payments = env.from_collection([("food", 10, 1000), ("food", 3, 2000)]).assign_timestamps_and_watermarks(times)
+    windows = payments.connect(rules).process(Above()).key_by(lambda payment: payment[0])
+    sums = windows.window(TumblingEventTimeWindows.of(Time.minutes(1))).reduce(lambda a, b: a)
+    with sums.execute_and_collect() as results:
+        assert list(results) == [("food", 10, 1000)]
+    untimed = env.from_collection([("food", 10)]).connect(rules).process(Above()).key_by(lambda payment: payment[0])
+    untimed.window(TumblingEventTimeWindows.of(Time.minutes(1))).reduce(lambda a, b: a).print()
+    with pytest.raises(ConfigurationError, match="have no timestamps"):
+        env.execute("untimed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import sys
 import time
 from collections.abc import Callable
@@ -69,6 +70,35 @@ def test_elements_with_different_fields_make_one_table(convert: Callable[[Any], 
     assert pandas.isna(columns["b"][0])
     assert columns["b"][1] == "x"
     assert len(convert([])) == 0
+
+
+@pytest.mark.parametrize("convert", [to_pandas, to_polars, to_arrow])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [2**60 + 1, None],
+        [1, "x"],
+        [1, True],
+        [2**60 + 1, 1.5],
+        [2**70, 1],
+        [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)],
+    ],
+    ids=str,
+)
+def a_table_has_the_values_of_its_elements_or_is_refused(convert: Callable[[Any], Any], values: list[Any]) -> None:
+    try:
+        table = convert([{"c": value} for value in values])
+    except ValueError as error:
+        assert str(error).startswith("Arrow has no type for the column 'c'")  # noqa: PT017
+        return
+    found = table["c"].to_pylist() if convert is to_arrow else table["c"].to_list()
+    for value, each in zip(values, found, strict=True):
+        assert pandas.isna(each) if value is None else (each == value and isinstance(each, type(value)))
+
+
+def test_two_keys_with_one_text_are_no_two_columns() -> None:
+    with pytest.raises(ValueError, match=r"two keys of .* are one column"):
+        as_record({1: "a", "1": "b"})
 
 
 @pytest.mark.parametrize(("module", "convert"), [("pandas", to_pandas), ("polars", to_polars), ("pyarrow", to_arrow)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -420,6 +421,26 @@ def a_row_whose_value_is_mapped_to_none_is_deleted():
         table.map_values(lambda value: value if value % 2 == 0 else None).to_changes().sink_to(LedgerSink("out"))
 
     assert outcome(build, parallelism=1, budget=1) == [("a", 2, None), ("a", None, 2)]
+
+
+@dataclass
+class Player:
+    """Equal to another one of its name and score."""
+
+    name: str
+    score: int
+    city: str = field(compare=False)
+
+
+def the_best_rows_follow_changes_that_equality_does_not_see():
+    rows = [(0, "ann", Player("ann", 5, city)) for city in ("Pune", "Delhi")] + [(0, "bob", 1), (0, "bob", 1)]
+
+    def build(env: Any) -> None:
+        table = pairs(env, rows, 0, 1).to_table().group_by(lambda key, value: (type(value).__name__, value))
+        best = table.top_n(3, lambda value: value.score if isinstance(value, Player) else value)
+        best.to_stream().to_data_stream().map(lambda row: [getattr(v, "city", v) for v in row[1]]).sink_to(LedgerSink("out"))
+
+    assert outcome(build, parallelism=1, budget=1) == [["Pune"], ["Delhi"], [1]]
 
 
 def test_wrong_calls_are_told_at_once():

@@ -15,7 +15,8 @@ What the other patterns of a sequence demand is written on the edges:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import xxhash
@@ -80,6 +81,8 @@ class Automaton:
     """By edge and guard: the edge without the guard."""
     window: int | None
     """The most time between the first and the last event of a match, in ms."""
+    negated: tuple[str, ...] = ()
+    """The names of the NOT patterns."""
 
     @property
     def fingerprint(self) -> str:
@@ -109,6 +112,10 @@ class _Open:
     def passing(self, guards: tuple[Guard, ...]) -> _Open:
         """The way, past an optional pattern with these guards."""
         return replace(self, guards=self.guards + self.fresh, fresh=guards)
+
+
+def _is_negated(pattern: Pattern) -> bool:
+    return pattern.negated
 
 
 @dataclass
@@ -223,44 +230,52 @@ class _Compiler:
             self.edges.append(edge)
         return self.edges.index(edge)
 
-    def _inside(self, sequence: list[_Positions]) -> list[_Open]:
-        """Link the positions within a sequence; returns the ways that leave it."""
+    def _inside(self, sequence: list[_Positions], behind: Sequence[Pattern] = ()) -> list[_Open]:
+        """Link the positions within a sequence, with NOT patterns behind it; returns the ways that leave it."""
         opens: list[_Open] = []
         for number, placed in enumerate(sequence):
             if placed.pattern.negated:
                 opens = [self._across(placed.pattern, each) for each in opens]
             else:
-                following = []
-                for each in sequence[number + 1 :]:
-                    if not each.pattern.negated:
-                        break
-                    following.append(each.pattern)
+                rest = [each.pattern for each in sequence[number + 1 :]]
+                following = list(itertools.takewhile(_is_negated, rest))
+                if len(following) == len(rest):
+                    following += behind
                 inside = self._repeats(placed, following)
                 opens = inside + (self._pass(placed, opens, placed.pattern.contiguity) if number else [])
         return opens
 
-    def _repeats(self, placed: _Positions, following: list[Pattern]) -> list[_Open]:
+    def _repeats(self, placed: _Positions, following: Sequence[Pattern]) -> list[_Open]:
         """Link the positions, or rounds, of one pattern; returns the ways that leave it.
 
-        NOT patterns behind it stop the repetition, too: from the first event that could be the last one on.
+        NOT patterns behind it stop the repetition, too: from the first event that could be the last one on. They stop that
+        of the last pattern in a group, but what a greedy pattern takes does not count for ``not_next``.
         """
         pattern, exits = placed.pattern, []
         ways: list[_Open] = []
         for number, position in enumerate(placed.rounds):
-            inside = self._inside(position) if isinstance(position, list) else [_Open(position)]
-            stopped = self._stopped(ways, following, may_leave=number >= pattern.least)
+            if isinstance(position, list):
+                inside = self._inside(position, self._stopping(following, pattern, may_leave=number + 1 >= pattern.least))
+            else:
+                inside = [_Open(position)]
+            stopped = self._stopped(ways, self._stopping(following, pattern, may_leave=number >= pattern.least))
             ways = inside + (self._into(placed, number, stopped, pattern.inner) if number else [])
             if number + 1 >= pattern.least:
                 exits += ways
         if pattern.most is None:
-            self._into(placed, len(placed.rounds) - 1, self._stopped(ways, following, may_leave=True), pattern.inner)
+            stopping = self._stopping(following, pattern, may_leave=True)
+            self._into(placed, len(placed.rounds) - 1, self._stopped(ways, stopping), pattern.inner)
         guards = self._guards(placed)
         return [replace(each, fresh=each.fresh + guards) for each in exits]
 
-    def _stopped(self, ways: list[_Open], following: list[Pattern], may_leave: bool) -> list[_Open]:
-        for pattern in following:
-            if may_leave or pattern.contiguity is not Contiguity.STRICT:
-                ways = [self._across(pattern, each) for each in ways]
+    def _stopping(self, following: Sequence[Pattern], before: Pattern, may_leave: bool) -> list[Pattern]:
+        """The NOT patterns behind a pattern that stop its repetition."""
+        may_leave = may_leave and not before.is_greedy
+        return [each for each in following if may_leave or each.contiguity is not Contiguity.STRICT]
+
+    def _stopped(self, ways: list[_Open], stopping: Sequence[Pattern]) -> list[_Open]:
+        for pattern in stopping:
+            ways = [self._across(pattern, each) for each in ways]
         return ways
 
     def _guards(self, placed: _Positions) -> tuple[Guard, ...]:
@@ -329,7 +344,16 @@ def automaton(pattern: Pattern) -> Automaton:
         after=after,
         lifted=lifted,
         window=window,
+        negated=tuple(_negated(sequence)),
     )
+
+
+def _negated(sequence: Sequence[Pattern]) -> Iterator[str]:
+    for pattern in sequence:
+        if pattern.negated:
+            yield pattern.name
+        elif isinstance(pattern, GroupPattern):
+            yield from _negated(pattern.content)
 
 
 def _check(sequence: Sequence[Pattern], window: int | None) -> None:

@@ -30,7 +30,7 @@ class Context(TimeContext):
 
     @abstractmethod
     def get_events_for_pattern(self, name: str) -> Sequence[Any]:
-        """The events that the partial match has accepted for a pattern, in order.
+        """The events that the partial match has accepted for a pattern, in order; none for a NOT pattern.
 
         Each call walks the partial match: call it after the cheap parts of the condition.
 

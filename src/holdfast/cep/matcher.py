@@ -30,6 +30,8 @@ Found = tuple[int, int]
 """A match that is held back: the number of its first event, and its node."""
 
 T = TypeVar("T")
+_NO_PATTERN = -1
+"""The number of NOT patterns, which accept no event."""
 _RELAXED, _ANY = Contiguity.RELAXED, Contiguity.ANY
 
 
@@ -64,8 +66,8 @@ class _Look(Context):
     node: int
     stamp: int
 
-    def __init__(self, names: Sequence[str], clock: Callable[[], int]) -> None:
-        self._numbers = {name: number for number, name in enumerate(names)}
+    def __init__(self, names: Sequence[str], negated: Sequence[str], clock: Callable[[], int]) -> None:
+        self._numbers = {**dict.fromkeys(negated, _NO_PATTERN), **{name: number for number, name in enumerate(names)}}
         self._clock = clock
 
     def get_events_for_pattern(self, name: str) -> list[Any]:
@@ -93,7 +95,7 @@ class Matcher:
         self._skips = skip.is_skip_strategy()
         self._tests = [tester(condition) for condition in automaton.conditions]
         self._undecided: list[bool | None] = [None] * len(self._tests)
-        self._look = _Look(automaton.names, current_processing_time)
+        self._look = _Look(automaton.names, automaton.negated, current_processing_time)
         self._gaps = any(edge.gap is not None for edge in automaton.edges)
         self._verdicts: list[bool | None] = []
         self._event: Any = None

@@ -27,6 +27,7 @@ from holdfast.datastream.functions import RuntimeContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+from holdfast.errors import ConfigurationError
 
 __all__ = ["CEP", "PatternStream"]
 
@@ -143,7 +144,16 @@ class PatternStream(Generic[T]):
         return self
 
     def in_processing_time(self) -> Self:
-        """Take the elements as they arrive, at the time of their arrival."""
+        """Take the elements as they arrive, at the time of their arrival.
+
+        Raises:
+            ConfigurationError: the pattern stream has a comparator, which orders elements of one timestamp.
+        """
+        if self._comparator is not None:
+            raise ConfigurationError(
+                "in_processing_time() takes elements as they arrive, so the comparator of CEP.pattern() would not be "
+                "called: leave it out, or work in event time."
+            )
         self._event_time = False
         return self
 

@@ -27,6 +27,7 @@ __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 
 
 _LINE_ENDS = "\r\n"
+_PARSE_ERRORS = (ValueError, OverflowError, TypeError, csv.Error)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self._with(field_delimiter=_single("field delimiter", delimiter))
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
-            """Set the text of None. By default an empty field is None, unless its type is STRING or CHAR."""
+            """Set the text of None. By default an empty field is None, unless its type is STRING."""
             return self._with(null_literal=null_literal)
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
@@ -160,7 +161,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
                 csv.field_size_limit(len(line))  # the limit guards against unclosed quotes; here the line ends them
             lines = list(csv.reader([line], **self._dialect))
             return self._row(lines[0] if lines else [])
-        except (ValueError, csv.Error) as e:
+        except _PARSE_ERRORS as e:
             if self._format.ignore_parse_errors:
                 return None
             raise ValueError(f"not a CSV line of the declared type: {e}, in {shown(bytes(data))}") from e
@@ -181,7 +182,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             # An unclosed quote swallows the next line, which leaves fewer rows than lines.
             if len(rows) == len(data):
                 return [self._row(row) for row in rows]
-        except (ValueError, csv.Error):
+        except _PARSE_ERRORS:
             pass  # one by one below: drops the bad lines or names the first
         return [self.deserialize(line) for line in data]
 
@@ -191,11 +192,11 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             raise ValueError(f"expected {len(parsers)} fields, got {len(texts)}")
         try:
             return Row.of_values([parse(text) for parse, text in zip(parsers, texts, strict=True)], self._names)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, TypeError):
             for parse, text, name in zip(parsers, texts, self._names, strict=True):
                 try:
                     parse(text)
-                except (ValueError, OverflowError) as e:
+                except (ValueError, OverflowError, TypeError) as e:
                     raise ValueError(f"field {name}: {e}") from e
             raise
 
@@ -314,7 +315,7 @@ def _kind(type_info: TypeInformation) -> str:
 def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = False) -> Callable[[str], Any]:
     kind, null = _kind(type_info), line_format.null_literal
     if kind in _PARSE:
-        parse, conform, empty_is_none = _PARSE[kind], type_info.conform, kind not in ("STRING", "CHAR")
+        parse, conform, empty_is_none = _PARSE[kind], type_info.conform, kind != "STRING"
 
         def field(text: str) -> Any:
             if text == null or (not text and empty_is_none):
@@ -323,7 +324,7 @@ def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = Fal
 
         return field
     if isinstance(type_info, SequenceTypeInfo) and type_info.annotation is bytes:
-        return lambda text: None if text == null else base64.b64decode(text, validate=True)
+        return lambda text: None if text == null or not text else base64.b64decode(text, validate=True)
     if nested or not isinstance(type_info, (SequenceTypeInfo, RowTypeInfo)):
         raise ConfigurationError(f"{type_info!r} has no form in a CSV field")
     delimiter = line_format.array_delimiter
@@ -358,10 +359,24 @@ def _formatter(type_info: TypeInformation, line_format: _Format, nested: bool = 
         raise ConfigurationError(f"{type_info!r} has no form in a CSV field")
     elif isinstance(type_info, SequenceTypeInfo):
         element = _formatter(type_info.element_type, line_format, nested=True)
-        write = lambda values: line_format.array_delimiter.join([element(v) for v in values])  # noqa: E731
+        write = lambda values: _array([element(v) for v in values], line_format.array_delimiter)  # noqa: E731
     else:
         fields = [_formatter(t, line_format, nested=True) for t in type_info.get_field_types()]
-        write = lambda row: line_format.array_delimiter.join(  # noqa: E731
-            [f(v) for f, v in zip(fields, row, strict=True)]
+        write = lambda row: _joined(  # noqa: E731
+            [f(v) for f, v in zip(fields, row, strict=True)], line_format.array_delimiter
         )
     return lambda value: null if value is None else write(value)
+
+
+def _joined(parts: list[str], delimiter: str) -> str:
+    """The elements of an array, or the fields of a nested Row, in one field, which has no escapes for them."""
+    for part in parts:
+        if delimiter in part:
+            raise ValueError(f"{part!r} contains the array element delimiter {delimiter!r}: set another one")
+    return delimiter.join(parts)
+
+
+def _array(parts: list[str], delimiter: str) -> str:
+    if parts == [""]:
+        raise ValueError("an array of one empty element would be read back as an empty array")
+    return _joined(parts, delimiter)

@@ -59,6 +59,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         self._columnar = can_parse(type_info)  # then msgspec's values are those of the Rows
         self._decode = msgspec.json.Decoder(annotation, strict=False).decode
         self._convert = convert
+        self._nulls = _takes_numbers(type_info)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._type, self._required, self._ignore)
@@ -80,8 +81,10 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         """
         try:
             value = self._decode(data)
+            if self._nulls and any(null in data for null in _NULLS):
+                _check_nulls(value, msgspec.json.decode(data))
             return value if self._convert is None else self._convert(value)
-        except (ValueError, OverflowError) as e:
+        except _PARSE_ERRORS as e:
             if self._ignore:
                 return None
             raise ValueError(f"not a JSON record of the declared type: {e}, in {shown(bytes(data))}") from e
@@ -89,13 +92,15 @@ class JsonRowDeserializationSchema(DeserializationSchema):
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
         """Parse each JSON text to a record; None for an ignored parse error."""
         decode, convert = self._decode, self._convert
+        if self._nulls and _may_be_null(data):
+            return [self.deserialize(item) for item in data]
         try:
             if self._columnar:
                 return self._columns([decode(item) for item in data])
             if convert is None:
                 return [decode(item) for item in data]
             return [convert(decode(item)) for item in data]
-        except (ValueError, OverflowError):
+        except _PARSE_ERRORS:
             return [self.deserialize(item) for item in data]
 
     def _columns(self, structs: list[Any]) -> list[Any]:
@@ -215,6 +220,50 @@ class JsonRowSerializationSchema(SerializationSchema):
             return JsonRowSerializationSchema(self._type_info)
 
 
+_PARSE_ERRORS = (ValueError, OverflowError, TypeError, RecursionError)
+_NULLS = (b'"null"', b'"Null"', b'"NULL"')
+
+
+def _may_be_null(data: Sequence[bytes]) -> bool:
+    """Whether a string of some texts is ``null``, which msgspec reads as None where it reads numbers of strings."""
+    text = b"".join(data)
+    return any(null in text for null in _NULLS)
+
+
+def _takes_numbers(type_info: TypeInformation) -> bool:
+    return not (isinstance(type_info, BasicTypeInfo) and type_info.basic_type in (BasicType.STRING, BasicType.CHAR))
+
+
+def _check_nulls(value: Any, raw: Any) -> None:
+    """Check that None was read of null only.
+
+    Raises:
+        ValueError: it was read of a string.
+    """
+    if value is None:
+        if raw is not None:
+            raise ValueError(f"expected null or a value of the declared type, got {raw!r}")
+    elif isinstance(value, msgspec.Struct):
+        for field in msgspec.structs.fields(value):
+            try:
+                _check_nulls(getattr(value, field.name), raw.get(field.encode_name))
+            except ValueError as error:
+                raise ValueError(f"{error} - at `$.{field.encode_name}`") from None
+    elif isinstance(value, (list, tuple)):
+        for part, of in zip(value, raw):
+            _check_nulls(part, of)
+    elif isinstance(value, dict) and isinstance(raw, dict):
+        for part, of in zip(value.values(), raw.values()):
+            _check_nulls(part, of)
+
+
+def _to_time(text: str) -> datetime.time:
+    time = msgspec.convert(text, datetime.time)
+    if time.tzinfo is None:
+        return time
+    return datetime.datetime.combine(_EPOCH.date(), time).astimezone(UTC).time()
+
+
 def _to_utc(text: str) -> datetime.datetime:
     moment = msgspec.convert(text, datetime.datetime)
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
@@ -249,7 +298,7 @@ _READ: dict[str, tuple[Any, Convert | None]] = {
     "BIG_DEC": (Decimal, BasicTypeInfo.BIG_DEC_TYPE_INFO().conform),
     "INSTANT": (str, _to_instant),
     "SQL_DATE": (str, lambda text: msgspec.convert(text, datetime.date)),
-    "SQL_TIME": (str, lambda text: msgspec.convert(text, datetime.time).replace(tzinfo=None)),
+    "SQL_TIME": (str, _to_time),
     "SQL_TIMESTAMP": (str, _to_utc),
 }
 _WRITE: dict[str, Convert | None] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -95,7 +96,7 @@ class CsvColumns:
         """The columns of the lines of a text without blank ones; None if they must be parsed one by one."""
         if self._quote is not None and self._quote in text:
             return None
-        if any(strange in text for strange in self._strange):
+        if any(strange in text for strange in self._strange) or text.startswith(codecs.BOM_UTF8):  # Arrow drops the mark
             return None
         from pyarrow import csv
 

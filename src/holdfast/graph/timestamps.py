@@ -29,14 +29,23 @@ def check_timestamps(graph: StreamGraph) -> None:
 
 
 def _without_timestamps(graph: StreamGraph, operator: Physical) -> Physical | None:
-    """Return a source whose records reach the operator without timestamps, or None."""
+    """Return a source whose records reach the operator without timestamps, or None.
+
+    A function of two inputs may emit elements of one of them only: it counts if neither has timestamps.
+    """
+    by_input: dict[int, Physical | None] = {}
     for edge in graph.into(operator):
-        producer = edge.producer
-        if isinstance(producer, SourceTransformation):
-            if not getattr(producer.source, "timestamped", True) and not producer.watermark_strategy.timestamp_assigner:
-                return producer
-        elif isinstance(producer, OperatorTransformation) and producer.factory.passes_timestamps:
-            found = _without_timestamps(graph, producer)
-            if found is not None:
-                return found
+        by_input[edge.input_index] = by_input.get(edge.input_index) or _untimed(graph, edge.producer)
+    needs_all = isinstance(operator, OperatorTransformation) and operator.factory.needs_timestamps
+    found = list(by_input.values())
+    return next((each for each in found if each is not None), None) if needs_all or all(found) else None
+
+
+def _untimed(graph: StreamGraph, producer: Physical) -> Physical | None:
+    """Return the source without timestamps from which a producer's records come, or None."""
+    if isinstance(producer, SourceTransformation):
+        has_some = getattr(producer.source, "timestamped", True) or producer.watermark_strategy.timestamp_assigner
+        return None if has_some else producer
+    if isinstance(producer, OperatorTransformation) and producer.factory.passes_timestamps:
+        return _without_timestamps(graph, producer)
     return None

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.common.typeinfo import Types
+from holdfast.common.types import Row
 from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.functions.defined_state import DefinedState
+from holdfast.runtime.copies import FIXED
 from holdfast.table.changes import Change, changed
 
 __all__ = ["Best"]
@@ -62,7 +64,7 @@ class Best(KeyedProcessFunction[Any, Any, Change], DefinedState):
         after = self._without(key, before) if added is None else self._with(key, added, before)
         if len(before) in self._shorter:
             after = self._found()
-        if after == before:
+        if len(after) == len(before) and all(map(_alike, after, before)):
             return ()
         self._best.update(after or None)
         return changed(ctx.get_current_key(), _values(after), _values(before))
@@ -100,6 +102,20 @@ class Best(KeyedProcessFunction[Any, Any, Change], DefinedState):
         rows.sort(key=lambda row: row[1])
         rows.sort(key=lambda row: row[0], reverse=self._descending)
         return rows[: self._n]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values cannot be told apart. What ``==`` says of objects may leave out fields of theirs."""
+    kind = type(one)
+    if one is other or kind is not type(other):
+        return one is other
+    if kind in FIXED:
+        return bool(one == other)
+    if kind is Row:
+        return one._fields == other._fields and _alike(one._values, other._values)
+    if kind is tuple or kind is list:
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return kind is dict and one.keys() == other.keys() and all(_alike(each, other[key]) for key, each in one.items())
 
 
 def _values(rows: list[Ranked]) -> list[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import functools
 import itertools
@@ -9,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import orjson
+import msgspec
 
 from holdfast.common.columns import columns_of
 from holdfast.common.scans import has_none
@@ -65,6 +66,7 @@ class LineFormat(ABC):
                 "ISO-8859-1; convert the files first (iconv -t UTF-8)"
             )
         self.charset = charset
+        self._is_utf8 = codecs.lookup(charset).name in ("utf-8", "ascii")
         self._schema = schema
 
     def get_produced_type(self) -> TypeInformation | None:
@@ -116,7 +118,7 @@ class LineFormat(ABC):
         filled = (
             i
             for i, line in enumerate(block.split(b"\n"))
-            if i >= first and line and (schema is None or schema.deserialize(line) is not None)
+            if i >= first and line and (schema is None or schema.deserialize(self._in_utf8(line)) is not None)
         )
         return next(itertools.islice(filled, record, None))
 
@@ -132,7 +134,12 @@ class LineFormat(ABC):
         every = block.split(b"\n")
         return every if self.keeps_blank_lines or all(every) else [line for line in every if line]
 
+    def _in_utf8(self, text: bytes) -> bytes:
+        """A text as schemas take it."""
+        return text if self._is_utf8 else text.decode(self.charset).encode()
+
     def _by_schema(self, schema: DeserializationSchema, block: bytes) -> list[Any]:
+        block = self._in_utf8(block)
         parse = getattr(schema, "columns_of_lines", None)
         columns = None if parse is None or self.keeps_blank_lines else parse(block)
         if columns is not None:
@@ -178,6 +185,9 @@ class _Where:
         return f"{self._file.path}, line {before + self._format.line_of_record(self._block, self._offset, first + i)}"
 
 
+_load = msgspec.json.Decoder().decode  # whole numbers of any size stay whole
+
+
 class TextFormat(LineFormat):
     """Text lines: every line is a str, without its line end."""
 
@@ -196,8 +206,7 @@ class JsonLinesFormat(LineFormat):
     def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
         if self._schema is not None:
             return self._by_schema(self._schema, block)
-        loads = orjson.loads
-        return [loads(line) for line in self._lines(block)]
+        return list(map(_load, self._lines(block)))
 
 
 class CsvFormat(LineFormat):
@@ -244,6 +253,10 @@ class CsvFormat(LineFormat):
         if self._quote not in text:
             delimiter = self._delimiter
             return [tuple(line.split(delimiter)) for line in every]
+        if "\r" in text:  # to the library, it ends a line
+            stand_in = next(each for each in map(chr, range(0xE000, 0x110000)) if each not in text)
+            rows = self._rows(text.replace("\r", stand_in))
+            return [tuple([value.replace(stand_in, "\r") for value in row]) for row in rows]
         longest = max(map(len, every))
         if longest > csv.field_size_limit():
             csv.field_size_limit(longest)  # the limit guards against unclosed quotes; here the line ends them

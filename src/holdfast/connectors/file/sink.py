@@ -12,7 +12,9 @@ The base path must be the same directory for the driver and all workers.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -45,7 +47,7 @@ class BatchEncoder(Protocol):
 
 
 class JsonLinesEncoder:
-    r"""Writes each record as JSON on a line of its own; named Rows as objects.
+    r"""Writes each record as JSON on a line of its own; named Rows as objects, NaN and infinities as strings.
 
     Examples:
         >>> JsonLinesEncoder().encode_batch([{"a": 1}, [True, None]])
@@ -59,7 +61,23 @@ class JsonLinesEncoder:
             TypeError: JSON cannot represent a record.
         """
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-        return b"".join([orjson.dumps(value, _jsonable, options) for value in values])
+        data = b"".join([orjson.dumps(value, _jsonable, options) for value in values])
+        if b"null" in data:  # maybe of NaN or an infinity
+            data = b"".join([orjson.dumps(_named(value), _jsonable, options) for value in values])
+        return data
+
+
+def _named(value: Any) -> Any:
+    """A value with the names of NaN and the infinities in their place, as a JSON schema writes them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Row):
+        value = _jsonable(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    return [_named(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _jsonable(value: Any) -> Any:

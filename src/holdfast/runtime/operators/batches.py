@@ -75,6 +75,10 @@ class MapBatch(_OfBatches):
                 f"map_batch() returned {result.num_rows} rows for {len(columns)}: each row keeps its timestamp, so there "
                 "must be as many; drop rows with filter_batch()"
             )
+        names = result.schema.names
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"map_batch() returned two columns named {twice!r}: give each a name of its own")
         return Columns(result), timestamps
 
 
