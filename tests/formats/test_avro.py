@@ -229,6 +229,11 @@ def a_registry_that_stumbles_is_asked_again(registry: RegistryServer) -> None:
     assert registry.requests == ["POST /subjects/p/versions"] * 3
 
 
+def a_subject_may_have_any_characters(registry: RegistryServer) -> None:
+    SchemaRegistry(registry.url).register("eu/payments 5%?-value", OLD.text)
+    assert registry.requests == ["POST /subjects/eu%2Fpayments%205%25%3F-value/versions"]
+
+
 def a_second_registry_answers_for_the_first(registry: RegistryServer) -> None:
     with RegistryServer() as gone:
         url = gone.url

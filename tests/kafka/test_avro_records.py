@@ -28,7 +28,7 @@ from holdfast.datastream.formats.avro_confluent import (
     ConfluentRegistryAvroDeserializationSchema,
     ConfluentRegistryAvroSerializationSchema,
 )
-from holdfast.errors import ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
 from holdfast.testing import InProcessEnvironment
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import produce, read_all
@@ -88,6 +88,18 @@ def a_record_that_is_not_avro_is_named_by_partition_and_offset(
     env.from_source(source(kafka, topic, registry), WatermarkStrategy.no_watermarks(), "payments").print()
     with pytest.raises(UserCodeError, match=rf"does not parse: topic {topic}, partition 0, offset 1, value b'no avro'"):
         env.execute("bad")
+
+
+def a_registry_that_refuses_is_no_fault_of_the_record(
+    kafka: KafkaBroker, new_topic: Callable[..., str], registry: RegistryServer
+) -> None:
+    topic = new_topic()
+    produce(kafka.bootstrap_servers, topic, avro(registry, ("a", 3)))
+    registry.password = "user:secret"
+    env = InProcessEnvironment().set_restart_strategy(RestartStrategies.no_restart())
+    env.from_source(source(kafka, topic, registry), WatermarkStrategy.no_watermarks(), "payments").print()
+    with pytest.raises(ConfigurationError, match=r"refused \(401\).*check the user and password"):
+        env.execute("refused")
 
 
 def a_job_waits_for_a_registry_that_is_down(

@@ -10,7 +10,14 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
@@ -25,7 +32,7 @@ from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.exclusive_sinks import check_exclusive
-from holdfast.testing.kafka import KafkaCluster, create_topic
+from holdfast.testing.kafka import KafkaBroker, KafkaCluster, create_topic
 from kafka_fixtures import committed_values
 from kafka_sink_helpers import Driver
 
@@ -223,3 +230,22 @@ def test_a_new_producer_knows_a_broker_and_its_topics_before_it_acquires_its_id(
         made = TransactionalProducer({}, "here", "id", 1000, cast("Any", Brokers()), topics)
         assert made.identity == Prepared("id", 1, 2)
     assert calls == ["tokens", "output", "acquire", "tokens", "tokens", "acquire"]
+
+
+def test_a_sink_that_may_not_read_its_tokens_is_refused_at_the_start() -> None:
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:root",
+    }
+    with KafkaBroker(heap="256m", properties=settings) as broker:
+        broker.create_topic("out")
+        sink = sink_of(broker.bootstrap_servers, "out", DeliveryGuarantee.EXACTLY_ONCE)
+        for operation in (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE):
+            one = AclBinding(
+                ResourceType.TOPIC, token_topic("out"), ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation,
+                AclPermissionType.ALLOW,
+            )  # fmt: skip
+            broker.admin().create_acls([one])[one].result()
+        with pytest.raises(ConfigurationError, match=f"may not read its tokens in the topic {token_topic('out')}"):
+            sink.validate()

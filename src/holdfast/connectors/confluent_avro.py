@@ -77,8 +77,8 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         schema_id = _HEADER.unpack_from(data)[1]
         try:
             record = self._schema.decode(data[_HEADER.size :], self._writer(schema_id))
-        except ServiceUnavailable:
-            raise
+        except (ServiceUnavailable, ConfigurationError):
+            raise  # the registry is to blame
         except Exception as error:  # fastavro raises whatever it meets
             why = str(error) or type(error).__name__
             raise ValueError(f"not an Avro record of schema {schema_id}: {why}, in {shown(data)}") from error

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from holdfast.common.optional_library import optional_library
 from holdfast.errors import ConfigurationError, ServiceUnavailable
@@ -77,7 +78,7 @@ class SchemaRegistry:
         known = self._ids.get((subject, schema))
         if known is None:
             body = {"schema": schema} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
-            status, answer = self._request("POST", f"/subjects/{subject}/versions", body)
+            status, answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
             known = self._ids[(subject, schema)] = int(self._checked(status, answer, f"subject {subject!r}")["id"])
         return known
 
@@ -111,6 +112,8 @@ class SchemaRegistry:
                     try:
                         return answer.status_code, answer.json()
                     except ValueError:
+                        if answer.status_code in (401, 403):  # perhaps of a proxy before the registry
+                            return answer.status_code, answer.text[:80]
                         failure = f"{url} answers {answer.text[:80]!r}, which is no schema registry's answer"
                         continue
                 failure = f"{answer.status_code} {answer.text[:80]}"

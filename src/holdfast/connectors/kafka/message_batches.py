@@ -13,7 +13,7 @@ from holdfast.common.scans import has_none
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Batch
 from holdfast.connectors.kafka.consumer_record import ConsumerRecord, KafkaRecordDeserializationSchema
-from holdfast.errors import ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
 
 __all__ = ["MessageBatches"]
 
@@ -58,8 +58,8 @@ class MessageBatches:
             if self._skips and columns_of(values) is None and has_none(list(values)):
                 messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
-        except ServiceUnavailable:
-            raise  # no record is to blame: the job restarts and reads on
+        except (ServiceUnavailable, ConfigurationError):
+            raise  # no record is to blame
         except Exception as error:
             failure = error
         else:

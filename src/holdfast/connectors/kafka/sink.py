@@ -14,7 +14,7 @@ from holdfast.connectors.kafka.committable import check_prepared
 from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.config import admin_properties, check_properties, protocol_properties
 from holdfast.connectors.kafka.output import KafkaOutput
-from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
+from holdfast.connectors.kafka.tokens import check_readable, create_token_topic, token_topic
 from holdfast.connectors.kafka.transactions import TransactionClient
 from holdfast.connectors.kafka.writer import PlainWriter, TransactionalWriter
 from holdfast.errors import ConfigurationError, IncompatibleState
@@ -72,7 +72,9 @@ class KafkaSink(KafkaOutput):
                 f"Kafka sink: topic {topic} at {servers}: {problem.str()}. Create it, or correct the name"
             )
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-            create_token_topic(self.properties, token_topic(self.transactional_id_prefix), self.topic)
+            tokens = token_topic(self.transactional_id_prefix)
+            create_token_topic(self.properties, tokens, self.topic)
+            check_readable(self.properties, tokens)
             client = TransactionClient(self.properties, budget=30.0)
             try:
                 client.fence([f"{self.transactional_id_prefix}-check"], self.transaction_timeout_ms)

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 import xxhash
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.connectors.kafka.cluster import TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
@@ -28,7 +28,7 @@ from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 
-__all__ = ["Token", "create_token_topic", "read_tokens", "token_topic"]
+__all__ = ["Token", "check_readable", "create_token_topic", "read_tokens", "token_topic"]
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +48,10 @@ _NO_ANSWER = {
     KafkaError.NETWORK_EXCEPTION,
 }
 _NOT_ALLOWED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_NOT_READABLE = (
+    "the exactly-once Kafka sink may not read its tokens in the topic {topic}, and so not tell whether output was "
+    "committed: {reason}. Allow it to READ the topic"
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -130,6 +134,26 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
             f"the topic {topic} holds the tokens of the exactly-once Kafka sink, but its cleanup.policy is {policy}; set it "
             "to compact"
         )
+
+
+def check_readable(properties: Mapping[str, Any], topic: str) -> None:
+    """Check that the job may read its tokens, as it must when a transaction was lost.
+
+    Raises:
+        BrokerUnavailable: the brokers do not answer.
+        ConfigurationError: it may not.
+    """
+    admin = AdminClient({**admin_properties(properties), "log_level": 0})
+    asked = TopicCollection([topic])
+
+    def described() -> Any:
+        return _result(
+            admin.describe_topics(asked, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
+        ).authorized_operations
+
+    allowed = _ask(described, f"ask for the permissions of the topic {topic}")
+    if allowed and AclOperation.READ not in allowed:
+        raise ConfigurationError(_NOT_READABLE.format(topic=topic, reason="READ is missing among its permissions"))
 
 
 def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
@@ -245,10 +269,7 @@ def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True)
                 elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
                     return tokens
                 elif error.code() in _NOT_ALLOWED:
-                    raise ConfigurationError(
-                        f"the exactly-once Kafka sink may not read its tokens in the topic {topic}, and so not tell whether "
-                        f"output was committed: {error.str()}. Allow it to READ the topic"
-                    )
+                    raise ConfigurationError(_NOT_READABLE.format(topic=topic, reason=error.str()))
     finally:
         consumer.close()
     raise HoldfastError(f"the topic {topic} could not be read to its end at offset {end}")
