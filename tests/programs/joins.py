@@ -222,18 +222,27 @@ def running_table(d: Drawing, of: str) -> Any:
         ("reduce(lambda a, b: a + b)", sum),
         ("aggregate(int, lambda key, value, total: total * 2 + value)", None),
     )
+    how = d.one_of(
+        "to_stream().to_data_stream().map(of_pair)", "to_changes().map(of_change)", "to_changelog().map(of_changelog)"
+    )
     elements = []
     for key, mine in stream.by_key.items():
         values: list[int] = []
-        doubled = 0
+        doubled, old = 0, None
         for each in mine:
             values.append(each.value[2])
             doubled = doubled * 2 + each.value[2]
-            elements.append(replace(each, value=(key, 0, doubled if total is None else total(values))))
-    call = f"KStream.of({of}, key_of, number_of).group_by_key().{text}.to_stream().to_data_stream()"
-    return d.add(
-        f"{call}.map(lambda pair: (pair[0], 0, pair[1]))", replace(stream, elements=tuple(elements), placed=False), of
-    )
+            new = doubled if total is None else total(values)
+            if "of_pair" in how:
+                told = [(key, 0, new)]
+            elif "of_changelog" in how:
+                told = [(key, 0, new)] if old is None else [(key, 1, old), (key, 2, new)]
+            else:
+                told = [(key, old or 0, new)]
+            old = new
+            elements += [replace(each, value=value) for value in told]
+    model = replace(stream, elements=tuple(elements), placed=False)
+    return d.add(f"KStream.of({of}, key_of, number_of).group_by_key().{text}.{how}", model, of)
 
 
 def dedup(d: Drawing, of: str) -> Any:
@@ -266,12 +275,14 @@ def top_n(d: Drawing, of: str) -> Any:
 
 def asked(d: Drawing, of: str) -> Any:
     stream = models.each(d.streams[of], lambda v: [(*v[:2], v[2] + 3)])
-    how = d.one_of("ordered_wait", "unordered_wait")
-    retry = d.one_of(False, True)
-    text = (
-        f"AsyncDataStream.{how}{'_with_retry' if retry else ''}({of}, Asked(), TEN_SECONDS{', NO_RETRY' if retry else ''})"
+    how, more_arguments = d.one_of(
+        ("ordered_wait", ""),
+        ("unordered_wait", ""),
+        ("ordered_wait_with_retry", ", NO_RETRY"),
+        ("unordered_wait_with_retry", ", NO_RETRY"),
     )
-    return d.add(text, replace(stream, ordered=stream.ordered and how == "ordered_wait", placed=False), of)
+    text = f"AsyncDataStream.{how}({of}, Asked(), TEN_SECONDS{more_arguments})"
+    return d.add(text, replace(stream, ordered=stream.ordered and not how.startswith("un"), placed=False), of)
 
 
 def columns(d: Drawing, of: str) -> Any:
