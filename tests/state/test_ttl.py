@@ -49,8 +49,8 @@ class Mean(AggregateFunction):
         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
 
 
-def states(update: Any = None, visibility: Any = None, typed: bool = True) -> list[Any]:
-    builder = StateTtlConfig.new_builder(Time.milliseconds(TTL))
+def states(update: Any = None, visibility: Any = None, typed: bool = True, ttl: int = TTL) -> list[Any]:
+    builder = StateTtlConfig.new_builder(Time.milliseconds(ttl))
     if update is not None:
         builder = builder.set_update_type(update)
     if visibility is not None:
@@ -292,4 +292,26 @@ def the_content_of_a_row_is_not_copied_for_each_element_and_entry_that_is_added(
     assert list(elements.get()) == [1, 2, 3, 4, 1, 2, 3, 4]
     assert dict(mapped.items()) == {"a": 1, "b": 2, "c": 3}
     assert [id(slot) for slot in backend.space.row[1:]] == held
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
+def the_content_of_a_key_without_reads_is_cleaned_up_after_a_time_to_live_that_was_made_longer(kind: str) -> None:
+    backend = make(kind)
+    fill(backend)
+    backend.checkpoint()
+    backend.states = states(ttl=10 * TTL)
+    backend.restart()
+    for now in (2 * TTL, 5 * TTL):
+        backend.clock.processing_time = now
+        backend.go_to(None).sweep()
+        backend.checkpoint()
+    backend.use("k")
+    assert any(slot is not None for slot in backend.space.row[1:])  # it has not expired
+    for now in (15 * TTL, 30 * TTL):
+        backend.clock.processing_time = now
+        backend.go_to(None).sweep()
+        backend.checkpoint()
+    backend.use("k")
+    assert all(slot is None for slot in backend.space.row[1:])
     backend.close()

@@ -50,22 +50,32 @@ class Expiry:
         """Schedule the clean-up of the keys written in the ending epoch."""
         if self._due is None or not self._handles:
             return
-        grid = max(self._longest // _GRID, 1)
-        due = ((self.clock.processing_time + self._longest) // grid + 1) * grid
+        due = self._next_clean_up()
         register = self._due.register
         for key, row in table.touched():
             if row[0] & DIRTY and filled(row):
                 register(due, key)
 
+    def _next_clean_up(self) -> int:
+        """When what is written now has expired."""
+        grid = max(self._longest // _GRID, 1)
+        return ((self.clock.processing_time + self._longest) // grid + 1) * grid
+
     def sweep(self, table: RowTable) -> None:
-        """Remove the expired content of keys whose clean-up is due."""
+        """Remove the expired content of keys whose clean-up is due; what is left is cleaned up later.
+
+        It was written again, or its time-to-live was shorter when it was written.
+        """
         now = self.clock.processing_time
         if not self._due or not self._handles:
             return
         keys = list({key: None for _, key in islice(self._due.due(now), _SWEEP)})
-        for row in table.load(keys):
+        later = self._next_clean_up()
+        for key, row in zip(keys, table.load(keys)):
             for handle in self._handles:
                 handle.expire(row)
+            if any(handle.has_content(row) for handle in self._handles):
+                self._due.register(later, key)
 
 
 class ExpiringRow(CurrentRow):
@@ -91,6 +101,10 @@ class _Expiring(Handle):
 
     def _expired(self, stamp: int) -> bool:
         return stamp + self.ttl <= self._clock.processing_time
+
+    def has_content(self, row: list[Any]) -> bool:
+        """Whether a row has content of this state, expired or not."""
+        return row[self._i] is not None
 
     def expire(self, row: list[Any]) -> None:
         """Remove expired content from a row."""
