@@ -123,6 +123,23 @@ def a_restarted_driver_delivers_what_its_predecessor_had_written_ahead(
     assert segments(tmp_path) == []
 
 
+def a_job_that_takes_itself_over_keeps_its_connection_and_what_was_sent_there(
+    server: Server, runs: list[SourceRun], tmp_path: Path
+) -> None:
+    run = start(server, runs, tmp_path)
+    connection = server.accept()
+    connection.sendall(b"".join(b"%d\n" % i for i in range(10)) + b"half a ")
+    received(run, 10)
+    read = flat(run.epoch(4))
+    run.plan(3)  # an epoch that never completes
+    assert run.enumerator.restart(job_info(tmp_path.as_uri(), 2), run.state)  # type: ignore[attr-defined]
+    connection.sendall(b"line\n")
+    connection.close()
+    read += flat(run.run(3))
+    assert read == [*map(str, range(10)), "half a line"]
+    assert segments(tmp_path) == []
+
+
 def a_driver_that_starts_without_a_checkpoint_delivers_what_was_written_ahead(
     server: Server, runs: list[SourceRun], tmp_path: Path
 ) -> None:

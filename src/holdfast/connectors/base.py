@@ -135,6 +135,14 @@ class WatchedEnumerator(Enumerator, Protocol):
         """Why the system does not answer, as far as it is known; None: it answers."""
 
 
+@runtime_checkable
+class LastingEnumerator(Enumerator, Protocol):
+    """An enumerator that goes on when the job takes itself over in its driver, as its connection cannot be made anew."""
+
+    def restart(self, job: JobInfo, state: Any | None) -> bool:
+        """Go on from the restored checkpoint's state, as `start` does; False: it cannot, and another one takes its place."""
+
+
 @dataclass
 class Batch:
     """Records of one split, in order."""

@@ -125,6 +125,17 @@ class SocketEnumerator:
             ) from e
         self._receiver = _Receiver(self._source, self._log, connection)
 
+    def restart(self, job: JobInfo, state: Any | None) -> bool:
+        """Go back in the log, and keep the connection: what it has sent and nobody has read would be lost with it.
+
+        Raises:
+            InputLost: input that the checkpoint has not consumed is gone.
+        """
+        if self._receiver is None or not self._log.rewind(job, state):
+            return False
+        self._line = 0 if state is None else state["line"]
+        return True
+
     def plan(self, max_records: int) -> EpochInput:
         """Plan the next records of the log.
 

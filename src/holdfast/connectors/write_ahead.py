@@ -47,6 +47,8 @@ class WriteAheadLog:
         self._files = JobFiles(job, "sources", uid) if job.storage_uri is not None else None
         self._generation = job.generation
         self._delimiter = delimiter
+        self._appending = threading.Lock()
+        """Held while a segment is written."""
         self._changed = threading.Condition()
         self._unread: deque[_Segment] = deque()
         self._records = 0
@@ -79,6 +81,25 @@ class WriteAheadLog:
             self._add(name, data, offset if name == partial else 0)
         self._check_complete(partial, fresh=state is None)
 
+    def rewind(self, job: JobInfo, state: Any | None) -> bool:
+        """Go back to the state of a completed checkpoint while input is received; False: the log is not stored, or failed.
+
+        Raises:
+            InputLost: records after the state's position are gone.
+        """
+        if self._files is None:
+            return False
+        with self._appending, self._changed:
+            if self._failure is not None:
+                return False
+            ended, self._generation = self._ended, job.generation
+            self._unread.clear()
+            self._to_delete.clear()
+            self._records, self._held, self._consumed = 0, 0, ""
+            self.restore(state)
+            self._ended = ended
+        return True
+
     def _check_complete(self, partial: str, fresh: bool) -> None:
         assert self._files is not None
         numbers = [_number(segment.name) for segment in self._unread]
@@ -96,16 +117,17 @@ class WriteAheadLog:
         Raises:
             StorageError: the records cannot be written.
         """
-        with self._changed:
-            if self._files is None:
-                self._changed.wait_for(lambda: self._held < CAPACITY or self._ended)
-            last = self._unread[-1].name if self._unread else self._consumed
-        name = f"{_number(last) + 1:016d}-{self._generation:010d}"
-        if self._files is not None:
-            self._files.put(name, data)
-        with self._changed:
-            self._add(name, data)
-            self._changed.notify_all()
+        with self._appending:
+            with self._changed:
+                if self._files is None:
+                    self._changed.wait_for(lambda: self._held < CAPACITY or self._ended)
+                last = self._unread[-1].name if self._unread else self._consumed
+            name = f"{_number(last) + 1:016d}-{self._generation:010d}"
+            if self._files is not None:
+                self._files.put(name, data)
+            with self._changed:
+                self._add(name, data)
+                self._changed.notify_all()
 
     def _add(self, name: str, data: bytes, offset: int = 0) -> None:
         keep = self._files is None or self._held < CAPACITY

@@ -378,9 +378,7 @@ class Coordinator:
         for vertex in self._plan.vertices:
             spec = vertex.source
             if spec is not None and spec.uid in instruction.sources:
-                self._inputs.open(
-                    spec.uid, spec.source.create_enumerator(self._job, spec.uid), instruction.sources[spec.uid]
-                )
+                self._inputs.open(spec, self._job, instruction.sources[spec.uid])
         self._executor = self._make_executor(self._job, self._plan)
         return events.Opened()
 
@@ -435,11 +433,11 @@ class Coordinator:
 
     # the end
 
-    def _close_parts(self) -> None:
+    def _close_parts(self, *, ends: bool = False) -> None:
         """Close the resources of an earlier start. No commit is running; a clean-up is awaited."""
         if self._cleaning is not None:
             wait([self._cleaning])
-        self._inputs.close()
+        self._inputs.close(ends=ends)
         self._committers.close()
 
     def _close(self) -> None:
@@ -448,7 +446,7 @@ class Coordinator:
         self._writes.shutdown(wait=True)
         self._commits.shutdown(wait=True)
         self._clean_ups.shutdown(wait=True)
-        self._close_parts()
+        self._close_parts(ends=True)
 
 
 def _fail(written: Future[Any], failure: Exception) -> None:

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.connectors.base import Enumerator, EpochInput, PausingEnumerator, SplitRange, WatchedEnumerator
+from holdfast.connectors.base import (
+    Enumerator,
+    EpochInput,
+    JobInfo,
+    LastingEnumerator,
+    PausingEnumerator,
+    SplitRange,
+    WatchedEnumerator,
+)
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime import events, instructions
 from holdfast.runtime.events import Event, PlannedInput
 from holdfast.runtime.instructions import Held
-from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.plan import JobPlan, SourceSpec
 
 __all__ = ["Inputs"]
 
@@ -33,15 +41,22 @@ class Inputs:
         self.cancelled = False
         """Whether the job ends: a source in BATCH mode is read no further. Any thread may set it."""
 
-    def open(self, uid: str, enumerator: Enumerator, state: Any | None) -> None:
-        """Start the enumerator of a source from the state of the restored checkpoint."""
-        self._enumerators[uid] = enumerator
+    def open(self, spec: SourceSpec, job: JobInfo, state: Any | None) -> None:
+        """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may go on."""
+        kept = self._enumerators.get(spec.uid)
+        if isinstance(kept, LastingEnumerator) and kept.restart(job, state):
+            return
+        if kept is not None:
+            kept.close()
+        enumerator = self._enumerators[spec.uid] = spec.source.create_enumerator(job, spec.uid)
         enumerator.start(state)
 
-    def close(self) -> None:
-        """Close all enumerators."""
-        while self._enumerators:
-            self._enumerators.popitem()[1].close()
+    def close(self, *, ends: bool) -> None:
+        """Close the enumerators, but for those that go on unless the job ends in this driver."""
+        for uid, enumerator in list(self._enumerators.items()):
+            if ends or not isinstance(enumerator, LastingEnumerator):
+                self._enumerators.pop(uid)
+                enumerator.close()
 
     def checkpoint_completed(self, checkpoint_id: CheckpointId, states: Mapping[str, Any]) -> None:
         """Tell the enumerators that the checkpoint with these states, by uid, is complete and its output visible."""
