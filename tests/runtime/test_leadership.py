@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import RetryPolicy, Storage, Unavailable
 from holdfast.errors import ConfigurationError, Fenced
+from holdfast.runtime.launch import Launch
 from holdfast.runtime.leadership import Heartbeat, Leadership, Watch
 from holdfast.runtime.settings import HeartbeatSettings, JobSettings
 from holdfast.testing.memory_store import MemoryStore
@@ -29,10 +31,16 @@ QUICK = HeartbeatSettings(interval=0.05, timeout=1.5)
 class Driver:
     """A driver as the others see it: its log, its heartbeat, and what becomes of it."""
 
-    def __init__(self, store: MemoryStore, name: str, died: Callable[[str], bool] = lambda job_id: False) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        name: str,
+        died: Callable[[str], bool] = lambda job_id: False,
+        launch: Launch | None = None,
+    ) -> None:
         storage = Storage(store, RetryPolicy(0.2, 0.01, 0.05))
         self.log = CheckpointLog(storage, PATHS)
-        self.leadership = Leadership(storage, PATHS, self.log, name, QUICK, died)
+        self.leadership = Leadership(storage, PATHS, self.log, name, QUICK, died, launch)
         self.name = name
         self.lost: list[Exception] = []
         self.ended: list[Heartbeat | None] = []
@@ -252,3 +260,64 @@ def a_claim_fails_if_the_log_has_grown_since_its_end_was_read(store: MemoryStore
 def a_timeout_must_leave_room_for_a_late_heartbeat() -> None:
     with pytest.raises(ConfigurationError, match=r"heartbeat\.timeout is 1500 ms: give at least twice heartbeat\.interval"):
         JobSettings.of({"heartbeat.interval": "1 s", "heartbeat.timeout": "1500 ms"})
+
+
+def launch(directory: Path, restarts_failed: bool = False, name: str = "1") -> Launch:
+    return Launch(name, {}, "", False, True, restarts_failed, str(directory / f"{name}.seen"))
+
+
+@pytest.mark.parametrize("state", ["CANCELED", "FINISHED"])
+@pytest.mark.parametrize("restarts_failed", [True, False])
+def a_driver_that_its_launcher_starts_again_does_not_begin_what_has_ended_meanwhile(
+    store: MemoryStore, tmp_path: Path, state: str, restarts_failed: bool
+) -> None:
+    mine = launch(tmp_path, restarts_failed)
+    first = Driver(store, "first", launch=mine).start().join()
+    first.dies()
+    second = Driver(store, "second", died="first".__eq__).start().join()
+    second.leadership.end(state)
+    (told,) = Driver(store, "first again", launch=mine).start().join().ended
+    assert told is not None
+    assert (told.state, told.job_id) == (state, "second")
+    assert Driver(store, "started by the user", launch=launch(tmp_path, name="2")).start().join().leadership.leads
+
+
+def a_launcher_begins_a_failed_job_again_only_if_it_is_told_to(store: MemoryStore, tmp_path: Path) -> None:
+    for restarts_failed in (True, False):
+        mine = launch(tmp_path, restarts_failed)
+        first = Driver(store, "first", launch=mine).start().join()
+        first.leadership.end("FAILED", "why")
+        second = Driver(store, "second", launch=mine).start().join()
+        assert second.leadership.leads == restarts_failed
+        second.leadership.end("CANCELED")
+        Path(mine.first_seen).unlink()
+
+
+def a_launch_whose_first_driver_dies_before_it_owns_the_job_still_begins_it(store: MemoryStore, tmp_path: Path) -> None:
+    Driver(store, "earlier").start().join().leadership.end("CANCELED")
+    mine = launch(tmp_path)
+    assert Driver(store, "dies", launch=mine).leadership.look()
+    assert Driver(store, "again", launch=mine).start().join().leadership.leads
+
+
+def an_overtaken_driver_leaves_its_successors_last_heartbeat_alone(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Driver(store, "first")
+    listed, goes_on = threading.Event(), threading.Event()
+    forget = first.leadership._forget_earlier_owners
+
+    def paused() -> bool:
+        listed.set()
+        goes_on.wait()
+        return forget()
+
+    monkeypatch.setattr(first.leadership, "_forget_earlier_owners", paused)
+    first.start().join()
+    listed.wait()
+    second = Driver(store, "second", died="first".__eq__).start()
+    until(lambda: second.leadership.leads)
+    second.join().leadership.end("CANCELED")
+    goes_on.set()
+    until(lambda: bool(first.lost))
+    assert PATHS.heartbeat(second.log.driver) in store.objects

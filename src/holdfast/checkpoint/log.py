@@ -319,6 +319,10 @@ class CheckpointLog(LogReader):
         with self._lock:
             return self._settled and not self._exists(position_of(self.owned.next_id))
 
+    def is_last(self) -> bool:
+        """Whether the log is known to end with this driver's last entry. Does not wait for a take-over or completion."""
+        return self._settled and not self._exists(position_of(self.owned.next_id))
+
     def check_ownership_at_once(self) -> None:
         """Like `check_ownership`, but never wait for a thread that takes over or completes: it finds out by itself.
 

@@ -68,12 +68,15 @@ class Launcher:
         self.log = directory / "logs" / f"{program.stem}-{number}.log"
         self._restart = restart
         self._check = directory / "launches" / f"{number}.check"
+        self._seen = directory / "launches" / f"{number}.seen"
         self._launch = Launch(
             number,
             settings,
             str(self.log),
             detached,
             restarted=restart is not Restart.NEVER,
+            restarts_failed=restart is Restart.ALWAYS,
+            first_seen="" if restart is Restart.NEVER else str(self._seen),
             restore_check=str(self._check) if checks else "",
         )
         self._stored = self._launch.store(directory / "launches")
@@ -107,6 +110,7 @@ class Launcher:
             return self._run(started)
         finally:
             self._stored.unlink(missing_ok=True)
+            self._seen.unlink(missing_ok=True)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self.interrupted = number

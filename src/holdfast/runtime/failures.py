@@ -35,7 +35,7 @@ class FailurePolicy:
         self._strategy = strategy
         self._chosen = chosen
         self._state = RestartState()
-        self._last_record = ""
+        self._last_place: tuple[str, str, str] | None = None
 
     def answer(self, failure: BaseException, traced: bool, now_ms: int) -> Restart | Trace | Hopeless:
         """Decide about a failure.
@@ -56,14 +56,18 @@ class FailurePolicy:
 
     def epoch_completed(self) -> None:
         """Forget the record that failed: the job got past it."""
-        self._last_record = ""
+        self._last_place = None
 
     def _repeats(self, failure: BaseException, traced: bool) -> bool:
-        """Whether the same record has failed again, so that another restart is useless."""
+        """Whether the same function has failed on the same record again, so that another restart is useless.
+
+        The first run does not name the record of most functions; a traced one does, if there is one: a timer has a key only.
+        """
         if not isinstance(failure, UserCodeError) or self._chosen:
             return False
-        same = traced or (bool(failure.record) and failure.record == self._last_record)
-        self._last_record = failure.record
+        place = (failure.operator, failure.uid, failure.record or failure.key) if failure.record or traced else None
+        same = place is not None and place == self._last_place
+        self._last_place = place
         return same
 
 

@@ -188,7 +188,7 @@ class Job(JobClient):
             )
         if not (launch is not None and launch.restarted and self._temporary is None if wanted is None else wanted):
             return None
-        return Leadership(self._storage, self._paths, self._log, str(self._id), settings.heartbeat, died)
+        return Leadership(self._storage, self._paths, self._log, str(self._id), settings.heartbeat, died, launch)
 
     def _restore_from(self, path: str) -> CheckpointId | StartFromSavepoint | None:
         """What `execution.state-recovery.path` names; None if that is done already, or nothing is named."""

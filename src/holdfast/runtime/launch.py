@@ -38,6 +38,10 @@ class Launch(msgspec.Struct, frozen=True):
     """Whether the program's output goes to that file, too."""
     restarted: bool = False
     """Whether the program is started again when it dies: its jobs stand by while another driver owns them."""
+    restarts_failed: bool = False
+    """Whether a failed job begins again, too."""
+    first_seen: str = ""
+    """The file in which the launch's first driver notes which jobs had ended before; empty: the program is started once."""
     restore_check: str = ""
     """The file for the result of `check_restore`, after which the program ends; empty: the program runs."""
 
@@ -47,6 +51,26 @@ class Launch(msgspec.Struct, frozen=True):
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(self))
         return path
+
+    def ended_before(self, job: str, owner: str | None) -> str | None:
+        """The owner with which a job had ended before this launch, as the launch's first driver has seen it.
+
+        A later driver of the launch must not begin a job again that has ended since: its user has ended it.
+
+        Args:
+            job: The job's directory.
+            owner: The owner with which the job has ended as this driver sees it; empty: it never had one; None: it has not.
+        """
+        if not self.first_seen:
+            return owner
+        path = Path(self.first_seen)
+        seen = msgspec.json.decode(path.read_bytes(), type=dict[str, str | None]) if path.exists() else {}
+        if job not in seen:
+            part = path.with_suffix(".part")
+            part.write_bytes(msgspec.json.encode({**seen, job: owner}))
+            part.replace(path)
+            return owner
+        return seen[job]
 
     @staticmethod
     def environment(stored: Path) -> Mapping[str, str]:

@@ -23,12 +23,14 @@ from holdfast.checkpoint.log_reader import LogEnd
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound, RetryPolicy, Storage
 from holdfast.errors import CorruptFile, Fenced, IncompatibleState, StorageError
+from holdfast.runtime.launch import Launch
 from holdfast.runtime.settings import HeartbeatSettings
 
 __all__ = ["UNKNOWN_HOST", "Heartbeat", "Leadership", "Watch"]
 
 log = logging.getLogger("holdfast")
 
+FAILED = "FAILED"
 STEPPED_DOWN = "SUSPENDED"
 """The final state of a driver that leaves the job to another one."""
 
@@ -91,7 +93,7 @@ def _verdict(beat: Heartbeat | None, vacant: bool, dead: bool) -> _Verdict:
 
     Args:
         beat: The owner's heartbeat; None: it has none.
-        vacant: Whether the job had no owner, or had ended, before this driver came: it is started again.
+        vacant: Whether the job had no owner, or had ended, before its user started this driver: it is started again.
         dead: Whether the owner is dead.
     """
     if vacant or dead or (beat is not None and beat.state == STEPPED_DOWN):
@@ -109,6 +111,7 @@ class Leadership:
         job_id: This driver's id of the job.
         settings: When an owner is dead.
         died: Whether the driver of a job with this id on this machine is known to be dead.
+        launch: The launch of this driver; None: it was started once, by its user.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Leadership:
         job_id: str,
         settings: HeartbeatSettings,
         died: Callable[[str], bool],
+        launch: Launch | None = None,
     ) -> None:
         self._patient = storage
         self._storage = storage.with_retries(RetryPolicy(settings.interval, 0.1, 0.5))
@@ -127,6 +131,7 @@ class Leadership:
         self._beat = Heartbeat(job_id, socket.gethostname())
         self._settings = settings
         self._died = died
+        self._launch = launch
         self._given_up = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -137,7 +142,7 @@ class Leadership:
         self._verdict: _Verdict | None = None
         """The latest one; None before the first look."""
         self._vacant: str | None = None
-        """The owner with which the job had ended before this driver came; empty: it had none; None: it had a live one."""
+        """The owner with which the job had ended before this launch; empty: it had none; None: it had a live one."""
         self._watch = Watch(_MOST_POLLS * settings.poll)
 
     @property
@@ -210,14 +215,22 @@ class Leadership:
             log.debug("the job's owner cannot be observed: %s", error)
             self._verdict = self._verdict and _Verdict.WAIT
             return
-        if self._end is None and (not end.owner or (beat is not None and beat.state)):
-            self._vacant = end.owner
+        if self._end is None:
+            self._vacant = self._ended_before(end, beat)
         self._end, self._owners = end, beat
         self._watch.observe((end, beat), time.monotonic())
         dead = self._watch.silent >= self._settings.timeout
         if not dead and beat is not None and beat.host == self._beat.host:
             dead = self._died(beat.job_id)
         self._verdict = _verdict(beat, end.owner == self._vacant, dead)
+
+    def _ended_before(self, end: LogEnd, beat: Heartbeat | None) -> str | None:
+        vacant = end.owner if not end.owner or (beat is not None and beat.state) else None
+        if self._launch is None:
+            return vacant
+        first = self._launch.ended_before(f"{self._storage.uri}/{self._paths.directory}", vacant)
+        failed = beat is not None and beat.state == FAILED
+        return vacant if failed and self._launch.restarts_failed else first
 
     def _observe(self) -> tuple[LogEnd, Heartbeat | None]:
         """The log's end, read only if the heartbeat is late, and the owner's heartbeat."""
@@ -266,8 +279,9 @@ class Leadership:
 
     def _keep_beating(self, lost: Callable[[Exception], None]) -> None:
         try:
-            self._forget_earlier_owners()
+            forgotten = False
             while not self._ended.is_set():
+                forgotten = forgotten or self._forget_earlier_owners()
                 self._beat_once()
                 self._ended.wait(self._settings.interval)
         except Exception as error:
@@ -283,12 +297,17 @@ class Leadership:
         except StorageError as error:
             log.warning("no heartbeat: %s. A standby driver may take over", error)
 
-    def _forget_earlier_owners(self) -> None:
+    def _forget_earlier_owners(self) -> bool:
+        """Delete the heartbeats of earlier owners, unless there may be that of a later one; whether it is done."""
         own = self._paths.heartbeat(self._log.driver)
         try:
-            self._storage.delete([path for path in self._storage.list(self._paths.leader_prefix) if path != own])
+            earlier = [path for path in self._storage.list(self._paths.leader_prefix) if path != own]
+            if not self._log.is_last():  # asked after the listing, which therefore has no later owner's heartbeat
+                return False
+            self._storage.delete(earlier)
         except StorageError as error:
             log.debug("heartbeats of earlier owners stay: %s", error)
+        return True
 
     def _put(self, storage: Storage, beat: Heartbeat) -> None:
         storage.put(self._paths.heartbeat(self._log.driver), pack(msgspec.msgpack.encode(beat)))
