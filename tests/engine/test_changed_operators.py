@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.cep import CEP, AfterMatchSkipStrategy, Pattern
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.common import Time, Types
 from holdfast.datastream import (
     AggregateFunction,
@@ -578,3 +581,27 @@ def the_best_of_a_table_in_another_order_are_refused() -> None:
         snapshot = harness.snapshot()
     with pytest.raises(IncompatibleState, match="the largest values of each group"):
         OneInputTestHarness(ranked(2, descending=False), snapshot=snapshot)
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("point", ["before complete", "after complete", "within commit"])
+def a_crash_while_windows_are_converted_neither_loses_nor_repeats_any(job: Any, backend: str, point: str) -> None:
+    elements = [("ab"[at % 2], at) for at in range(60)]
+
+    def build(windows: Windows) -> Any:
+        program = by_key(lambda keyed: keyed.window(windows.assigner).process(Spell()))
+        return lambda env: program(timed(env, elements)).sink_to(LedgerSink("out")).uid("out")
+
+    first, second = sliding(20, 10), tumbling(10, 3)
+    config = {"state.backend.type": backend, "state.backend.cache.size": "1kb"}
+    lab = job(build(first), budget=15, config=config, keep_disk=False)
+    assert not lab._run_until("after commit", 2)
+    newest = CheckpointLog(lab.storage, JobPaths.of("job"), 3).read_retained()[0]
+    cut = load(lab.storage, newest).checkpoint.sources["source"].enumerator["only"]
+    lab.build = build(second)
+    lab.run([(point, 1), (point, 2)])
+    model: dict[Any, list[int]] = defaultdict(list)
+    for key, at in elements:
+        for span in (first if at < cut else second).spans(at):
+            model[(key, *span)].append(at)
+    assert sorted(LEDGERS["out"].values) == sorted((*owner, numbers) for owner, numbers in model.items())
