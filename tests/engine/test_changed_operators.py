@@ -585,7 +585,9 @@ def the_best_of_a_table_in_another_order_are_refused() -> None:
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("point", ["before complete", "after complete", "within commit"])
-def a_crash_while_windows_are_converted_neither_loses_nor_repeats_any(job: Any, backend: str, point: str) -> None:
+def a_crash_while_windows_are_converted_neither_loses_nor_repeats_any(
+    job: Any, backend: str, point: str, caplog: pytest.LogCaptureFixture
+) -> None:
     elements = [("ab"[at % 2], at) for at in range(60)]
 
     def build(windows: Windows) -> Any:
@@ -600,6 +602,7 @@ def a_crash_while_windows_are_converted_neither_loses_nor_repeats_any(job: Any, 
     cut = load(lab.storage, newest).checkpoint.sources["source"].enumerator["only"]
     lab.build = build(second)
     lab.run([(point, 1), (point, 2)])
+    assert "have changed since the checkpoint" in caplog.text
     model: dict[Any, list[int]] = defaultdict(list)
     for key, at in elements:
         for span in (first if at < cut else second).spans(at):

@@ -140,6 +140,11 @@ class TriggeredWindows(WindowsBase):
 
         It keeps its span: new elements come to it only if the program has the same window.
         """
+        self.context.warn(
+            "windows",
+            f"the windows of {self.context.where} have changed since the checkpoint. Those with contents keep their spans; all "
+            "go on with a row for each key and window, which takes more processor time",
+        )
         clock, event_time = self.context.clock, self._event_time
         for number, windows in former.windows():
             for key, stored in former.rows(number):
