@@ -142,8 +142,8 @@ class TriggeredWindows(WindowsBase):
         """
         self.context.warn(
             "windows",
-            f"the windows of {self.context.where} have changed since the checkpoint. Those with contents keep their spans; all "
-            "go on with a row for each key and window, which takes more processor time",
+            f"the windows of {self.context.where} have changed since the checkpoint. Those with contents keep their "
+            "spans; all go on with a row for each key and window, which takes more processor time",
         )
         clock, event_time = self.context.clock, self._event_time
         for number, windows in former.windows():
