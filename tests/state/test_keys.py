@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
+from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.state.codec import RowCodec
@@ -37,6 +38,7 @@ from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 from holdfast.state.table import DIRTY, RowTable
+from holdfast.testing import OneInputTestHarness
 
 QUICK = settings(deadline=None, max_examples=examples(30))
 
@@ -462,3 +464,31 @@ def test_whole_numbers_spread_over_the_groups(step: int):
     groups = [key_group(n * step, 128) for n in range(12_800)]
     assert len(set(groups)) == 128
     assert max(groups.count(group) for group in range(128)) < 400
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield self.count.value()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("within", [False, True])
+def a_key_in_the_hour_that_a_zone_shows_twice_keeps_its_state(backend: str, within: bool):
+    key = datetime.datetime(2021, 10, 31, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    same = [key, datetime.datetime(2021, 10, 31, 0, 30, tzinfo=datetime.timezone.utc)]
+    snapshot, counts = None, []
+    for _ in range(2):
+        with OneInputTestHarness(
+            lambda stream: stream.key_by(lambda value: ("a", value) if within else value).process(Count()),
+            configuration={"state.backend.type": backend},
+            snapshot=snapshot,
+        ) as harness:
+            for each in same:
+                harness.process_element(each)
+            counts += harness.extract_output_values()
+            snapshot = harness.snapshot()
+    assert counts == [1, 2, 3, 4]

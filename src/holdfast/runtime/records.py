@@ -15,6 +15,7 @@ from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.runtime.getters import Getter, read_all
 from holdfast.runtime.user_code import OperatorName, user_error
+from holdfast.state.key_codec import comparable_keys
 
 __all__ = ["Emit", "RecordBatch", "read_timestamps", "select_keys", "whole_milliseconds", "whole_timestamps"]
 
@@ -73,6 +74,7 @@ def select_keys(
     keys = read_all(read, values)
     if keys is None:
         keys = _selected(select, values, owner)
+    keys = comparable_keys(keys)
     if declared is None:
         return keys
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import operator
 import pickle
 import sys
 import uuid
@@ -30,6 +31,7 @@ from holdfast.state.key_owners import all_plain_tuples
 
 __all__ = [
     "canonical_core",
+    "comparable_keys",
     "decode_key",
     "decode_keys",
     "encode_core",
@@ -356,6 +358,30 @@ def encode_each(keys: Sequence[Any]) -> list[bytes]:
         except (OverflowError, UnicodeEncodeError):
             pass  # an integer beyond 64 bits or a lone surrogate: encode each key in canonical form
     return list(map(encode_key, keys))
+
+
+def comparable_keys(keys: list[Any]) -> list[Any]:
+    """The same keys, but times of two zones that are the same instant are equal, as they share one stored form.
+
+    In the hour that a zone's clocks show twice or not at all, Python's are not (PEP 495): such a time becomes that of UTC.
+    Keys after a string or an integer are not looked at.
+    """
+    if not keys or type(keys[0]) in _PLAIN or have_plain_form(keys):
+        return keys
+    kinds = set(map(type, keys))
+    if kinds == _TUPLES:
+        kinds = set(map(type, chain.from_iterable(keys)))
+    return list(map(_comparable, keys)) if any(issubclass(kind, (datetime, tuple)) for kind in kinds) else keys
+
+
+def _comparable(key: Any) -> Any:
+    if isinstance(key, datetime) and key.tzinfo is not None:
+        first, second = key.replace(fold=0), key.replace(fold=1)
+        return key if first.utcoffset() == second.utcoffset() else first.astimezone(timezone.utc)
+    if type(key) is tuple:
+        parts = tuple(map(_comparable, key))
+        return key if all(map(operator.is_, parts, key)) else parts
+    return key
 
 
 def encode_core(core: Any) -> bytes:
