@@ -92,9 +92,9 @@ def the_state_of_a_key_is_queried_while_the_job_runs(
     key, total = first["key"][0].as_py(), first["total"][0].as_py()
     for written in (key, json.dumps(key)):
         assert float(shell.run("query", "totals", "total", written, "payments").stdout) >= total > 0
-    absent = shell.run("query", "totals", "total", "7")
+    absent = shell.run("query", "totals", "total", "-7")
     assert (absent.returncode, absent.stdout) == (0, "")
-    assert "the key 7 has no state total" in absent.stderr
+    assert "the key -7 has no state total" in absent.stderr
     unknown = shell.run("query", "totals", "count", "7")
     assert unknown.returncode == 3
     assert "has no state 'count' to query; it has total" in unknown.stderr

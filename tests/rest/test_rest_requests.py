@@ -74,7 +74,10 @@ def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobM
     assert odd.json()["value"] == [{"key": "é", "window": None}, {"large": [str(1 << 80)], "half": "\\ud800"}]
     unknown = client.get(f"/jobs/{ID}/state/other/count", params={"key": "1"})
     assert (unknown.status_code, "no keyed state" in unknown.text) == (404, True)
-    for wrong in ({}, {"key": "anna"}, {"key": '{"a": 1}'}, {"key": "1", "window": "x"}):
+    for given, shown in (("-5", -5), (str(1 << 80), str(1 << 80)), ('{"shop": ["anna"]}', {"shop": ["anna"]})):
+        answer = client.get(f"/jobs/{ID}/state/totals/count", params={"key": given})
+        assert answer.json()["value"][0]["key"] == shown
+    for wrong in ({}, {"key": "anna"}, {"key": "NaN"}, {"key": "1", "window": "x"}):
         assert client.get(f"/jobs/{ID}/state/totals/count", params=wrong).status_code == 400
 
 

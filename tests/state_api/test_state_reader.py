@@ -302,6 +302,22 @@ def test_what_is_no_savepoint_or_damaged_is_refused_by_name(savepoint, tmp_path,
         open_it(str(lost))
 
 
+@pytest.mark.parametrize("way", ["whole", "one operator"])
+def a_merged_savepoint_has_the_latest_processing_time_and_the_highest_generation(savepoint, tmp_path, way):
+    def later(data):
+        checkpoint = data["checkpoint"]
+        data["checkpoint"] = {**checkpoint, "created_at": checkpoint["created_at"] + 60_000, "generation": 9}
+
+    newer = changed(savepoint, tmp_path / "newer", later)
+    expected = SavepointWriter.from_existing_savepoint(None, newer).base  # type: ignore[arg-type]
+    for first, second in ((savepoint, newer), (newer, savepoint)):
+        writer = SavepointWriter.from_existing_savepoint(None, first)  # type: ignore[arg-type]
+        for uid in tuple(writer.stored):
+            writer = writer.remove_operator(uid)
+        merged = (writer.with_savepoint(second) if way == "whole" else writer.with_operator_of(second, "keyed")).base
+        assert (merged.created_at, merged.generation) == (expected.created_at, 9)
+
+
 def a_writer_refuses_what_does_not_fit_together(savepoint, tmp_path):
     writer = SavepointWriter.from_existing_savepoint(None, savepoint)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="no operator or source with uid 'x'; it has keyed, source"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import loads
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -15,13 +16,16 @@ from holdfast.cli.output import console, note, print_json
 __all__: list[str] = []
 
 
-@command()
+@command(context_settings={"ignore_unknown_options": True})  # a key may be a negative number
 def query(
     uid: Annotated[str, typer.Argument(metavar="UID", help="The operator's uid.")],
     state: Annotated[str, typer.Argument(metavar="STATE", help="The state's name.")],
     key: Annotated[
         str,
-        typer.Argument(metavar="KEY", help="The key as JSON (7, '\"7\"', '[\"anna\", 3]' for a tuple), or as plain text."),
+        typer.Argument(
+            metavar="KEY",
+            help="The key as JSON (-7, '\"7\"', '[\"anna\", 3]' for a tuple, an object for a Row), or as plain text.",
+        ),
     ],
     job: JobName = None,
     window: Annotated[
@@ -48,9 +52,15 @@ def _as_json(key: str) -> str:
 
     >>> _as_json("7"), _as_json("book-nook"), _as_json('["anna", 3]')
     ('7', '"book-nook"', '["anna", 3]')
+    >>> _as_json("-5"), _as_json("NaN"), _as_json("123456789012345678901")
+    ('-5', '"NaN"', '123456789012345678901')
     """
     try:
-        orjson.loads(key)
-    except orjson.JSONDecodeError:
+        loads(key, parse_constant=_refuse)
+    except ValueError:
         return orjson.dumps(key).decode()
     return key
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -137,7 +137,7 @@ class SavepointWriter:
         found = _stored_in(snapshot).get(uid)
         if found is None:
             raise ConfigurationError(f"{path} has no operator or source with uid {uid!r}; it has {_known(snapshot)}")
-        return self._with({new_uid or uid: found}, path)
+        return self._with({new_uid or uid: found}, path, snapshot.checkpoint)
 
     def with_savepoint(self, path: str) -> SavepointWriter:
         """Add all operators and source positions of another savepoint, to merge two jobs.
@@ -146,9 +146,10 @@ class SavepointWriter:
             ConfigurationError: both savepoints have operators of a uid, or the numbers of key groups differ.
             HoldfastError: it cannot be read.
         """
-        return self._with(_stored_in(_savepoint(path, self.options)), path)
+        snapshot = _savepoint(path, self.options)
+        return self._with(_stored_in(snapshot), path, snapshot.checkpoint)
 
-    def _with(self, others: Mapping[str, _Stored], path: str) -> SavepointWriter:
+    def _with(self, others: Mapping[str, _Stored], path: str, origin: CheckpointMetadata) -> SavepointWriter:
         both = sorted((self.stored.keys() | self.added.keys()) & others.keys())
         if both:
             raise ConfigurationError(
@@ -163,7 +164,13 @@ class SavepointWriter:
                     f"operator {uid!r} of {path} has {each.operator.max_parallelism} key groups, and this savepoint's "
                     f"have {', '.join(map(str, sorted(counts)))}: call change_max_parallelism() first"
                 )
-        return replace(self, stored={**self.stored, **others})
+        # Of processing times the latest counts, or windows that have fired would fill again; of generations, the highest.
+        base = msgspec.structs.replace(
+            self.base,
+            created_at=max(self.base.created_at, origin.created_at),
+            generation=max(self.base.generation, origin.generation),
+        )
+        return replace(self, base=base, stored={**self.stored, **others})
 
     def remove_operator(self, uid: str) -> SavepointWriter:
         """Leave out an operator, or the position of a source.
