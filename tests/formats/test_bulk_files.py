@@ -68,6 +68,19 @@ def read(directory: Path, form: Any, parallelism: int = 1) -> list[Any]:
         return list(results)
 
 
+@pytest.mark.parametrize("as_tuples", [False, True])
+def the_nanoseconds_of_a_column_become_times_of_python(as_tuples: bool, tmp_path: Path) -> None:
+    at, took = (
+        pyarrow.array([1_709_168_523_004_567_891], pyarrow.timestamp("ns")),
+        pyarrow.array([1500], pyarrow.duration("ns")),
+    )
+    pyarrow.parquet.write_table(pyarrow.table({"at": at, "took": took}), tmp_path / "file.parquet")
+    (record,) = read(tmp_path, StreamFormat.parquet(as_tuples=as_tuples))
+    values = record if as_tuples else tuple(record.values())
+    assert values == (datetime.datetime(2024, 2, 29, 1, 2, 3, 4567), datetime.timedelta(microseconds=1))
+    assert [type(value) for value in values] == [datetime.datetime, datetime.timedelta]
+
+
 def a_row_of_every_type_becomes_a_row_of_parquet(tmp_path: Path) -> None:
     (file,) = written(tmp_path, ParquetBulkWriters.for_row_type(EVERYTHING, compression="zstd"), [ROW, Row(*[None] * 14)])
     table = pyarrow.parquet.read_table(file)

@@ -39,6 +39,7 @@ __all__ = [
     "column_values",
     "columns_available",
     "columns_of",
+    "in_microseconds",
     "key_columns",
     "latest",
     "numpy",
@@ -74,8 +75,18 @@ def column_values(column: Any) -> list[Any]:
     if types.is_string(kind) or (quick and column.null_count == 0 and not types.is_float16(kind)):
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values
-    values = column.to_pylist()
+    values = in_microseconds(column).to_pylist()
     return values
+
+
+def in_microseconds(column: Any) -> Any:
+    """A ``pyarrow.Array`` without nanoseconds, which Python's times do not hold: Arrow makes pandas' of them."""
+    types, kind = pyarrow().types, column.type
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pyarrow().timestamp("us", kind.tz), safe=False)
+    if types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pyarrow().duration("us"), safe=False)
+    return column
 
 
 def as_rows(batch: Any) -> list[Any]:
@@ -88,7 +99,8 @@ def as_rows(batch: Any) -> list[Any]:
 
 def as_dicts(batch: Any) -> list[Any]:
     """The records of a ``pyarrow.RecordBatch`` as dicts."""
-    records: list[Any] = batch.to_pylist()
+    columns = list(map(in_microseconds, batch.columns))
+    records: list[Any] = pyarrow().RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
     return records
 
 

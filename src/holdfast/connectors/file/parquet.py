@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from holdfast.common.columns import Columns, as_dicts, columns_available
+from holdfast.common.columns import Columns, as_dicts, columns_available, in_microseconds
 from holdfast.common.optional_library import optional_library
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.damage import decoding
@@ -121,7 +121,7 @@ class ParquetFormat:
         if self._as_batches:
             return [rows]
         if self._as_tuples:
-            return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+            return list(zip(*(in_microseconds(column).to_pylist() for column in rows.columns), strict=True))
         # Rows are made of columns later, where no error names the file.
         return Columns(rows, as_dicts).as_list() if columns_available() and _fits_python(rows) else as_dicts(rows)
 
