@@ -32,6 +32,8 @@ class Program:
     """The most operations of event time that follow each other."""
     punctual: bool = True
     """Whether no element of a source is behind the watermark of its split."""
+    batch: bool = False
+    """Whether it runs in BATCH mode."""
     offered: frozenset[str] = frozenset()
     """All choices that there were while it was drawn."""
 
@@ -43,6 +45,8 @@ class Drawing:
     draw: Callable[[Any], Any]
     in_place: bool
     """Whether elements are lists, which functions change in place."""
+    batch: bool = False
+    """Whether it will run in BATCH mode: nothing is late, and keyed operators get their input in the order of time."""
     lines: list[str] = field(default_factory=list)
     sources: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
@@ -88,9 +92,9 @@ class Drawing:
         first, *others = [f'{name}.process(Told("{name}")).uid("told {name}")' for name in told]
         united = f"{first}.union({', '.join(others)})" if others else first
         lines = [*self.lines, f'{united}.sink_to(LedgerSink("out")).uid("sink")']
-        return Program(
-            "\n".join(lines), self.sources, told, max(self.stages.values()), self.punctual, frozenset(self.offered)
-        )
+        stages = max(self.stages.values())
+        offered = frozenset(self.offered)
+        return Program("\n".join(lines), self.sources, told, stages, self.punctual, self.batch, offered)
 
 
 # ---- sources ----------------------------------------------------------------------------------------------------------
@@ -129,7 +133,15 @@ def source(d: Drawing) -> str:
         return behind(d, name, splits, how, delay)
     strategy = f"WatermarkStrategy.{how}.with_timestamp_assigner(time_of)"
     text = f'env.from_source(SplitSource({name.upper()}, cut, seed), {strategy}, "{name}")'
-    return d.add(text, Stream(models.timed(splits, delay)))
+    return d.add(text, arrived(d, splits, delay))
+
+
+def arrived(d: Drawing, splits: dict[str, list[Any]], delay: int | None) -> Stream:
+    """What a source gives. In BATCH mode no functions are drawn that depend on the order, which is that of time there."""
+    elements = models.timed(splits, delay)
+    if d.batch:
+        return Stream(tuple(replace(each, passed=models.NEVER) for each in elements), ordered=False)
+    return Stream(elements)
 
 
 def behind(d: Drawing, name: str, splits: dict[str, list[Any]], how: str, delay: int | None) -> str:
@@ -141,7 +153,7 @@ def behind(d: Drawing, name: str, splits: dict[str, list[Any]], how: str, delay:
     text = f'env.from_source({source}, "{name}").uid("source {name}")'
     text += f".map(Plus(1, {d.changing()})).assign_timestamps_and_watermarks({strategy})"
     raised = {split: [(key, time, number + 1) for key, time, number in values] for split, values in splits.items()}
-    return d.add(text, Stream(models.timed(raised, delay)))
+    return d.add(text, arrived(d, raised, delay))
 
 
 # ---- element by element -----------------------------------------------------------------------------------------------
@@ -280,7 +292,7 @@ def aligned(d: Drawing, stream: Stream, key: Any, lateness: int, own: bool = Tru
     offset = d.one_of(0, 0, 3)
     size, step = d.one_of((20, 10), (30, 10), (20, 5), (30, 20))
     kind, text, assigner = d.one_of(
-        *([("own", f"EvenAndOdd({size})", models.even_and_odd(size))] if own else []),
+        *([("own", f"EvenAndOdd({size})", models.even_and_odd(size))] if own and not lateness else []),
         ("tumbling", f"TumblingEventTimeWindows.of({ms(size)}, {ms(offset)})", models.tumbling(size, offset)),
         ("sliding", f"SlidingEventTimeWindows.of({ms(size)}, {ms(step)}, {ms(offset)})", models.sliding(size, step, offset)),
         (
@@ -289,8 +301,6 @@ def aligned(d: Drawing, stream: Stream, key: Any, lateness: int, own: bool = Tru
             models.cumulative(40, 10, offset),
         ),
     )
-    if kind == "own":
-        lateness = 0
     windows, late, again = models.timed_windows(stream, key, assigner, lateness)
     return Windows(text, windows, late, again, kind)
 

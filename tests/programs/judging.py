@@ -62,12 +62,12 @@ def check(program: Program, way: Way) -> None:
     """
     for how in (PLAIN, way):
         if not excluded(program, how):
-            again(program.text, program.sources, program.told, how)
+            again(program.text, program.sources, program.told, how, program.batch)
 
 
-def again(text: str, sources: dict[str, Any], told: dict[str, Stream], way: Way) -> None:
+def again(text: str, sources: dict[str, Any], told: dict[str, Stream], way: Way, batch: bool = False) -> None:
     """Run a program that was printed."""
-    program = Program(text.strip(), sources, told)
+    program = Program(text.strip(), sources, told, batch=batch)
     if wrong := judged(program, way):
         raise AssertionError(
             "\n".join(["", printed(program, way), "", *(f"# {line}" for each in wrong for line in each.splitlines())])
@@ -82,5 +82,5 @@ def printed(program: Program, way: Way) -> str:
         lines.append(f"    {name!r}: Stream((")
         lines += [f"        {each!r}," for each in stream.elements]
         lines.append(f"    ), ordered={stream.ordered}),")
-    lines += ["}", f"again(text, sources, told, {way!r})"]
+    lines += ["}", f"again(text, sources, told, {way!r}, {program.batch})"]
     return "\n".join(lines)

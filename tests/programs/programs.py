@@ -15,7 +15,7 @@ OPERATIONS = [*drawing.OPERATIONS, *joins.OPERATIONS]
 @st.composite
 def programs(draw: Any, operations: Any = OPERATIONS, most: int = 5) -> Program:
     """Programs of one or two sources and one to five operations."""
-    d = Drawing(draw, draw(st.booleans()))
+    d = Drawing(draw, draw(st.booleans()), draw(st.sampled_from([False] * 5 + [True])))
     source(d)
     if d.one_of(False, True):
         source(d)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, Led
 from holdfast.datastream import StreamExecutionEnvironment, batches
 from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.savepoints import new_savepoint
 
 from . import functions, more_functions
 from .drawing import Program
@@ -43,6 +45,8 @@ class Leg:
     count: int = 1
     rescales: tuple[tuple[int, int], ...] = ()
     """Behind which completed checkpoint of the driver it rescales, and to which parallelism."""
+    savepoint: int = 0
+    """Behind which completed checkpoint the driver stops with a savepoint, from which the next one starts elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,14 @@ parallelisms = st.sampled_from([2, 1, 3, 4, 8])
 @st.composite
 def legs(draw: Any, dies: bool) -> Leg:
     rescales = draw(st.dictionaries(st.integers(1, 6), parallelisms, max_size=2))
+    saves = dies and draw(st.sampled_from([False, False, True]))
     return Leg(
         draw(parallelisms),
         draw(st.sampled_from(["hashmap", "rocksdb"])),
-        draw(st.sampled_from(CRASH_POINTS)) if dies else "",
+        draw(st.sampled_from(CRASH_POINTS)) if dies and not saves else "",
         draw(st.integers(1, 5)),
         tuple(rescales.items()),
+        draw(st.integers(1, 4)) if saves else 0,
     )
 
 
@@ -130,7 +136,7 @@ def run(program: Program, way: Way) -> list[Any]:
             budget=1000 if way.cut == 0 else 8 * way.cut,
             keep_disk=way.keeps_disk,
             seed=way.seed,
-            records_before_deadline=4 if way.unaligned else 0,
+            records_before_deadline=4 if way.unaligned and not program.batch else 0,
         )
         for leg in way.legs:
             job.parallelism = leg.parallelism
@@ -139,15 +145,19 @@ def run(program: Program, way: Way) -> list[Any]:
                 "holdfast.frame.records": str(way.frame),
                 "holdfast.batch.records": str(way.frame),
                 "pipeline.operator-chaining.enabled": str(way.chained).lower(),
-                "execution.checkpointing.unaligned.enabled": str(way.unaligned).lower(),
+                "execution.checkpointing.unaligned.enabled": str(way.unaligned and not program.batch).lower(),
+                "execution.runtime-mode": "BATCH" if program.batch else "STREAMING",
             }
+            if program.batch:  # one epoch, which is never rescaled or saved
+                leg = replace(leg, rescales=(), savepoint=0)
             if drive(job, leg):
                 return LEDGERS["out"].values
     raise AssertionError("the last driver has died")
 
 
 def drive(job: Job, leg: Leg) -> bool:
-    """Run one driver; False if it died."""
+    """Run one driver; False if it died, or stopped with a savepoint."""
+    saved: list[Future[str]] = []
     with dying(job, leg) as coordinator:
         complete, done, rescales = coordinator._log.complete, [0], dict(leg.rescales)
 
@@ -156,13 +166,20 @@ def drive(job: Job, leg: Leg) -> bool:
             done[0] += 1
             if done[0] in rescales:
                 coordinator.request_rescale(job.replan(rescales[done[0]]))
+            if done[0] == leg.savepoint:
+                place = new_savepoint(str(job.directory / "savepoints"), "abcdef0123", {})
+                saved.append(coordinator.request_savepoint(place, stop=True))
 
         coordinator._log.complete = completing
         try:
             coordinator.run()
-            return True
         except Crash:
             return False
+    if not saved or not saved[0].done() or saved[0].exception() is not None:
+        return True  # the input has ended before
+    job.savepoint = saved[0].result()
+    job.directory = job.directory / "next"
+    return False
 
 
 @contextmanager
