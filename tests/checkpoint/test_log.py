@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from holdfast.checkpoint.entries import FORMAT_VERSION, Takeover, encode_entry
-from holdfast.checkpoint.ids import epoch_of
+from holdfast.checkpoint.ids import CheckpointId, LogPosition, epoch_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention
-from holdfast.checkpoint.takeover import FromSavepoint
+from holdfast.checkpoint.takeover import FromSavepoint, LogFacts, next_takeover
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, IncompatibleState, StorageError
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
 
@@ -523,3 +523,30 @@ def test_a_request_that_was_obeyed_before_is_no_answer_to_the_damage(broken, mem
     memory.objects[paths.log_entry(newest.checkpoint_id)] = b"damaged"
     with pytest.raises(CorruptFile, match="backup"):
         CheckpointLog(broken, paths).take_over(restore_from=3)
+
+
+def a_claim_that_was_paused_before_its_put_does_not_occupy_an_old_position(memory, paths):
+    old, _ = new_driver(quick(memory), paths, retained=1)
+    complete(old)
+    retention = Retention(quick(memory), paths, old)
+    slept: list[str] = []
+
+    def meanwhile(method, path):
+        if method == "put_new" and not slept:
+            slept.append(path)
+            for _ in range(100):
+                complete(old)
+                retention.collect()
+            assert path not in memory.objects
+        return None
+
+    claimant = CheckpointLog(quick(FaultyStorage(memory, meanwhile)), paths)
+    assert not claimant.claim(claimant.end())
+    assert slept[0] not in memory.objects
+    complete(old)
+
+
+def the_latest_takeovers_are_remembered():
+    positions = tuple(map(LogPosition, range(1, 2002)))
+    facts = LogFacts(LogPosition(2001), 2001, "", (), positions, CheckpointId(0))
+    assert next_takeover(facts, "driver", 0).takeovers == list(positions[-1000:])
