@@ -208,8 +208,8 @@ def an_integer_is_never_taken_for_the_place_of_a_value(tmp_path: Path, monkeypat
     backend.use(0)
     assert backend.handles["anything"].value() == 0
     assert backend.handles["profile"].value() == profile(0)
-    backend.handles["profile"].update(0)
-    with pytest.raises(UserCodeError, match="the value 0 of state 'profile' cannot be stored as a value state of STRING"):
+    backend.handles["profile"].update("\ud800")
+    with pytest.raises(UserCodeError, match="of state 'profile' cannot be stored as a value state of STRING"):
         backend.checkpoint()
     backend.close()
 
@@ -259,7 +259,7 @@ def a_value_that_does_not_fit_is_named_when_its_size_is_looked_at(tmp_path: Path
         backend.use(key)
         count_rows.update(2)
     backend.use(0)
-    large(backend).update(object())
+    large(backend).update("\ud800")
     with pytest.raises(UserCodeError, match=r"of state 'profile' cannot be stored as a value state of STRING.*key 0"):
         backend.checkpoint()
     backend.close()

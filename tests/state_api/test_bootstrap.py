@@ -418,7 +418,7 @@ def a_row_that_does_not_fit_names_operator_and_key(tmp_path):
     with pytest.raises(UserCodeError, match=r"(?s)occurs twice.*operator 'keyed' \(uid 'keyed'\).*key: 'a'"):
         written(str(tmp_path), ColumnsToState(STATES), rows + rows, empty, 1)
     bad = [("a", ("text", None, None, None))]
-    with pytest.raises(UserCodeError, match=r"state 'value'.*key 'a'"):
+    with pytest.raises(UserCodeError, match=r"(?s)state 'value'.*key: 'a'"):
         written(str(tmp_path), ColumnsToState(STATES), bad, empty, 1)
     whole = ColumnsToState([ValueStateDescriptor("whole", Types.BIG_INT())])
     with pytest.raises(
