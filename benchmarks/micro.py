@@ -32,6 +32,7 @@ from holdfast.datastream import (
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.runtime.channels import Router
+from holdfast.runtime.clock import Passing
 from holdfast.runtime.context import Clock
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators.keyed import KeyedProcess
@@ -353,7 +354,7 @@ def route() -> Body:
     plan = env._plan("benchmark")
     vertex = next(vertex for vertex in plan.vertices if vertex.chain[-1].channels)
     (channel,) = vertex.chain[-1].channels
-    router = Router(plan, vertex, channel, 0, lambda partition, frame: None, OperatorName("route", "route"), Clock())
+    router = Router(plan, vertex, channel, 0, lambda partition, frame: None, OperatorName("route", "route"), Passing())
     batch = _frame().batch()
 
     def body() -> None:
