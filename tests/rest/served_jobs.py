@@ -41,7 +41,7 @@ class Job:
         self.rescalings: list[tuple[int, Future[None]]] = []
         self.samples: list[Future[EdgeSample]] = []
 
-    def cancel(self) -> None:
+    def cancel(self, *, force: bool = False) -> None:
         self.cancelled.set()
 
     def query(self, uid: str, name: str, key: object, window: int | None = None) -> tuple[object, int]:

@@ -20,7 +20,7 @@ class Job:
         self.metrics = JobMetrics("a" * 32, "shop")
         self.cancelled = False
 
-    def cancel(self) -> None:
+    def cancel(self, *, force: bool = False) -> None:
         self.cancelled = True
 
 

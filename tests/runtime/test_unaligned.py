@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.runtime.alarm import Alarm
+from holdfast.runtime.events import Instant
 from holdfast.runtime.frames import Frame
 from holdfast.runtime.plan import JobPlan, Vertex
 from holdfast.runtime.task_messages import TaskReport
@@ -65,9 +66,9 @@ def the_channel_state_waits_a_moment_for_new_input_and_not_for_ever():
     assert at == pytest.approx(7.05)
     alarm = Alarm()
     alarm.set([None], at)
-    assert not alarm.due(0, 7.0)
-    assert alarm.sleep([], 0, 7.0, beside_a_commit=False) == pytest.approx(0.05)
-    assert alarm.due(-3_600_000, 7.06), "even if the wall clock has been set back"
+    assert not alarm.due(0, Instant(0, 7.0))
+    assert alarm.sleep([], 0, Instant(0, 7.0), beside_a_commit=False) == pytest.approx(0.05)
+    assert alarm.due(-3_600_000, Instant(0, 7.06)), "even if the wall clock has been set back"
 
 
 def a_slow_first_epoch_is_soon_forgotten():
