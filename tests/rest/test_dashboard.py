@@ -273,6 +273,8 @@ def a_failure_shows_the_users_traceback(page: Page, job: JobClient, directory: P
     try:
         until(lambda: view(failing)["failures"])
         page.goto(address(failing, "/failures"))
+        expect(page.locator("pre").first).to_contain_text("ZeroDivisionError: shown to requests with the token")
+        page.goto(address(failing, "/failures", token=server().token))
         expect(page.locator("pre").first).to_contain_text("ZeroDivisionError: division by zero")
         expect(page.locator("pre").first).to_contain_text('payment["amount"]')
         expect(page.get_by_role("table")).to_contain_text("failed; restart after")
