@@ -148,7 +148,10 @@ def test_standby_drivers_take_over_from_a_dead_and_from_a_leaving_one_and_end_wi
         shown += history.stdout.readline()
     runs = json.loads(shown)
     assert [job["name"] for job in runs["jobs"]] == 3 * ["kept"]
-    page = urllib.request.urlopen(f"{runs['url'].partition('/#')[0]}/jobs/{runs['jobs'][0]['jid']}/view").read()
+    address, _, token = runs["url_with_token"].partition("?token=")
+    asked = urllib.request.Request(f"{address.partition('/#')[0]}/jobs/{runs['jobs'][0]['jid']}/view")
+    asked.add_header("authorization", f"Bearer {token}")
+    page = urllib.request.urlopen(asked).read()
     assert json.loads(page)["epochs"]
     history.send_signal(signal.SIGINT)
     output_of(history, other.directory)
