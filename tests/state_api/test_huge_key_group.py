@@ -58,6 +58,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         (table, "_BLOCKS", 2),
         (restored_rows, "_BLOCK", 64),
         (timer_family, "_DUMPED", 500),
+        (timer_family, "_REPLAYED", 500),
         (bootstrap_task, "_MEMORY", MEMORY),
         (delta, "_CHANGE", 20_000),
         (row_pieces, "_BLOCK", 128),
