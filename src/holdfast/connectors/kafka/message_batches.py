@@ -93,6 +93,10 @@ class MessageBatches:
     def _record(self, topic: str, number: int, message: Message) -> ConsumerRecord:
         try:
             headers = tuple(message.headers() or ())
+            # Here, too: the client may leave its error behind for the next call.
+            return ConsumerRecord(
+                topic, number, message.offset(), message.timestamp()[1], message.key(), message.value(), headers
+            )
         except (SystemError, UnicodeDecodeError) as error:  # of confluent-kafka, which decodes the names
             place = f"topic {topic}, partition {number}, offset {message.offset()}"
             told = (
@@ -100,9 +104,6 @@ class MessageBatches:
                 "values with set_value_only_deserializer(...), or write the record with another header"
             )
             raise self._error(told, place, error) from None
-        return ConsumerRecord(
-            topic, number, message.offset(), message.timestamp()[1], message.key(), message.value(), headers
-        )
 
     def _error(self, told: str, place: str, cause: Exception) -> UserCodeError:
         text = f"{''.join(traceback.format_exception(cause))}\n{told} (Kafka source, uid {self._uid})"
