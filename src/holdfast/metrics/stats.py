@@ -40,8 +40,11 @@ class LateRecord(NamedTuple):
 class StandingTask(NamedTuple):
     """A task that has run for seconds, as its slot tells."""
 
+    epoch: int
     vertex: str
+    """The name of its chain."""
     operator: str
+    """The name of the operator that runs, or that of the chain."""
     subtask: int
     host: str
     process: int

@@ -27,7 +27,7 @@ from holdfast.metrics.job import RUNNING_EPOCH, JobMetrics
 from holdfast.metrics.stats import StandingTask
 from holdfast.runtime.local_directory import host_name
 
-__all__ = ["Standstill", "StandstillReader", "TaskWatch", "read_standstills"]
+__all__ = ["StandstillReader", "TaskWatch", "read_standstills"]
 
 log = logging.getLogger("holdfast.slot")
 
@@ -36,25 +36,6 @@ LOOK_S = 3.0
 _TOLD_EVERY_S = 60.0
 _MOST = 50
 """Slots that the driver reads of."""
-
-
-class Standstill(msgspec.Struct, frozen=True):
-    """What a task does that has lasted."""
-
-    epoch: int
-    vertex: str
-    """The name of its chain."""
-    operator: str
-    """The name of the operator that runs, or that of the chain."""
-    subtask: int
-    host: str
-    process: int
-    seconds: float
-    """How long the task has run."""
-    same_call_seconds: float
-    """How long one call of a function has not returned; 0: calls return, or none of the program's functions runs."""
-    where: str
-    """The line where it stands, in the program's code if that runs."""
 
 
 class TaskWatch:
@@ -119,7 +100,7 @@ class TaskWatch:
             running = _first_call(innermost, self._base)
             if running is None or running is not call:
                 call, since = running, now
-            seen = Standstill(
+            seen = StandingTask(
                 epoch=epoch,
                 vertex=vertex,
                 operator=operator() or vertex,
@@ -140,7 +121,7 @@ class TaskWatch:
             except StorageError as error:
                 log.debug("what was told of a task that stood still remains: %s", error)
 
-    def _tell(self, seen: Standstill) -> None:
+    def _tell(self, seen: StandingTask) -> None:
         self._told = True
         try:
             self._storage.put(self._path, msgspec.json.encode(seen))
@@ -179,7 +160,7 @@ def _place(innermost: FrameType | None, call: FrameType | None) -> str:
     return f"{name} ({file}:{line}){': ' + text if text else ''}"
 
 
-def read_standstills(storage: Storage, paths: JobPaths, epoch: int) -> list[Standstill]:
+def read_standstills(storage: Storage, paths: JobPaths, epoch: int) -> list[StandingTask]:
     """What the slots have told of the tasks of an epoch, the longest standing call first.
 
     Raises:
@@ -188,7 +169,7 @@ def read_standstills(storage: Storage, paths: JobPaths, epoch: int) -> list[Stan
     found = []
     for path in storage.list(paths.standstills_prefix)[:_MOST]:
         try:
-            seen = msgspec.json.decode(storage.get(path), type=Standstill)
+            seen = msgspec.json.decode(storage.get(path), type=StandingTask)
         except (StorageError, msgspec.MsgspecError):
             continue  # it has just ended, or belongs to another release
         if seen.epoch == epoch:
@@ -230,7 +211,7 @@ class StandstillReader:
             except StorageError as error:
                 log.debug("it is not known what the task slots do: %s", error)
                 continue
-            self._metrics.tasks_stand([StandingTask(*msgspec.structs.astuple(each)[1:]) for each in seen])
+            self._metrics.tasks_stand(seen)
             now = time.monotonic()
             standing = [each for each in seen if each.same_call_seconds >= STANDS_S]
             if (standing or not seen) and now - told >= _TOLD_EVERY_S:
