@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from seed_programs import KEPT, Feed, Program, Reader, new_seed, scattered_payments
 
+from holdfast.connectors.kafka.changelog import changelog_topic
 from kafka_fixtures import read_all
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -109,5 +110,5 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
     judge_lists(restored)
     assert feed.version > 5
     for uid in ("ruled", "both"):
-        rows = read_all(kafka.bootstrap_servers, f"three-states-{uid}-changelog")
+        rows = read_all(kafka.bootstrap_servers, changelog_topic("three-states", uid))
         assert len(rows) > len(sent)  # a row for each merchant, and markers
