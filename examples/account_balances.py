@@ -13,7 +13,7 @@ from holdfast.table import StreamsBuilder
 KAFKA = os.environ.get("KAFKA", "localhost:9092")
 ACCOUNTS_TOPIC = os.environ.get("ACCOUNTS_TOPIC", "accounts")
 BALANCES_TOPIC = os.environ.get("BALANCES_TOPIC", "balances")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 
 
 def with_account(city, balance, total):

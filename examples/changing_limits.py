@@ -10,7 +10,7 @@ from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
 BROKERS = os.environ.get("KAFKA", "localhost:9092")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 PAYMENTS = os.environ.get("PAYMENTS_TOPIC", "upi-payments")
 LIMITS = os.environ.get("LIMITS_TOPIC", "upi-limits")
 ALERTS = os.environ.get("ALERTS_TOPIC", "upi-alerts")

@@ -19,8 +19,8 @@ from holdfast.datastream.lookup_join import AsyncLookupFunction, LookupCache, Lo
 KAFKA = os.environ.get("KAFKA", "localhost:9092")
 PAYMENTS_TOPIC = os.environ.get("PAYMENTS_TOPIC", "upi-payments")
 ENRICHED_TOPIC = os.environ.get("ENRICHED_TOPIC", "upi-enriched")
-DATABASE = os.environ.get("DATABASE", "/tmp/merchants.db")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+DATABASE = os.environ.get("DATABASE", os.path.expanduser("~/merchants.db"))
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 
 
 class Categories(AsyncLookupFunction):

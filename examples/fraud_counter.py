@@ -10,7 +10,7 @@ from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from holdfast.datastream.state import ValueStateDescriptor
 
 BROKERS = os.environ.get("KAFKA", "localhost:9092")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 PAYMENTS = os.environ.get("PAYMENTS_TOPIC", "upi-payments")
 ALERTS = os.environ.get("ALERTS_TOPIC", "upi-alerts")
 

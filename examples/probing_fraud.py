@@ -10,7 +10,7 @@ from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 
 BROKERS = os.environ.get("KAFKA", "localhost:9092")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 PAYMENTS = os.environ.get("CARD_PAYMENTS_TOPIC", "card-payments")
 ALERTS = os.environ.get("CARD_ALERTS_TOPIC", "card-alerts")
 

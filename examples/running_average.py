@@ -7,7 +7,7 @@ from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.state import ValueStateDescriptor
 
 HOST, PORT = os.environ.get("SOCKET", "localhost:9000").rsplit(":", 1)
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 
 
 class RunningAverage(KeyedProcessFunction):

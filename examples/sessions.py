@@ -6,7 +6,7 @@ from holdfast.common import Time
 from holdfast.datastream import ProcessingTimeSessionWindows, ProcessWindowFunction, StreamExecutionEnvironment
 
 HOST, PORT = os.environ.get("SOCKET", "localhost:9000").rsplit(":", 1)
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 
 
 class Burst(ProcessWindowFunction):

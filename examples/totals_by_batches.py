@@ -12,7 +12,7 @@ from holdfast.datastream.formats.json import JsonRowDeserializationSchema
 from holdfast.datastream.window import TumblingEventTimeWindows
 
 PAYMENTS = os.environ.get("PAYMENTS", "payments")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 
 payment = Types.ROW_NAMED(["merchant_id", "amount", "ts_ms"], [Types.STRING(), Types.LONG(), Types.LONG()])
 schema = JsonRowDeserializationSchema.builder().type_info(payment).build()

@@ -11,7 +11,7 @@ from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from holdfast.datastream.window import TumblingEventTimeWindows
 
 BROKERS = os.environ.get("KAFKA", "localhost:9092")
-CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
 PAYMENTS = os.environ.get("PAYMENTS_TOPIC", "upi-payments")
 COUNTS = os.environ.get("COUNTS_TOPIC", "upi-counts")
 

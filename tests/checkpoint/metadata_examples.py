@@ -20,6 +20,7 @@ from holdfast.checkpoint.metadata import (
     SourceState,
     SubtaskState,
 )
+from holdfast.checkpoint.object_store import leaves
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 natural = st.integers(0, 2**40)
@@ -30,10 +31,12 @@ plain = st.recursive(
 )
 plain_dict = st.dictionaries(st.text(), plain, max_size=3)
 checksums = st.binary(min_size=16, max_size=16)
+file_names = st.text().filter(lambda text: not {"/", "\0"} & {*text} and text not in (".", ".."))
+paths = st.lists(file_names, min_size=1, max_size=3).map("/".join).filter(lambda path: not leaves(path))
 files = (
-    st.builds(ContainedFile, st.text(), natural, checksums)
-    | st.builds(RawFile, st.text(), natural, checksums, st.text(), st.binary(), st.binary())
-    | st.builds(IndexedFile, st.text(), natural, checksums)
+    st.builds(ContainedFile, paths, natural, checksums)
+    | st.builds(RawFile, paths, natural, checksums, file_names, st.binary(), st.binary())
+    | st.builds(IndexedFile, paths, natural, checksums)
 )
 handles = files | st.builds(LogRange, st.text(), natural, natural)
 keyed = st.builds(

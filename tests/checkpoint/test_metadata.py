@@ -14,7 +14,18 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 from holdfast.testing.memory_store import MemoryStore
 
-from .metadata_examples import AHEAD, CHECKPOINT, EXAMPLE, MANIFEST, ON_TRIAL, TAKEOVER, TAKEOVER_ON_TRIAL, entries, whole
+from .metadata_examples import (
+    AHEAD,
+    CHECKPOINT,
+    EXAMPLE,
+    MANIFEST,
+    ON_TRIAL,
+    SST,
+    TAKEOVER,
+    TAKEOVER_ON_TRIAL,
+    entries,
+    whole,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -77,6 +88,34 @@ def test_data_other_than_a_log_entry_is_corrupt():
         decode_entry(pack(b"\xc1"), "f")
     with pytest.raises(CorruptFile, match="f: not a manifest of a checkpoint"):
         decode_manifest(b"\xc1", "f")
+
+
+OUTSIDE = ["../other/state/a.sst", "/etc/passwd", "job/state/../../../a", "job/state/a\0b", ".."]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("replaced", [SST.path, SST.name])
+def an_entry_that_names_a_file_outside_its_directory_is_refused(replaced, name):
+    def planted(value):
+        if isinstance(value, dict):
+            return {key: planted(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [planted(each) for each in value]
+        return name if value == replaced else value
+
+    stored = planted(msgspec.msgpack.decode(unpack(encode_entry(EXAMPLE), "f")))
+    with pytest.raises(CorruptFile, match=r"leaves the storage|is not the name of a file"):
+        decode_entry(pack(msgspec.msgpack.encode(stored)), "f")
+
+
+def a_local_store_opens_no_file_outside_its_directory(tmp_path):
+    (tmp_path / "secret").write_text("hush")
+    storage = Storage.open(str(tmp_path / "checkpoints"))
+    for path in (*OUTSIDE, "../secret", str(tmp_path / "secret")):
+        for access in (storage.get, storage.local_path, storage.size, lambda path: storage.delete([path])):
+            with pytest.raises(CorruptFile, match="leaves its directory"):
+                access(path)
+    assert (tmp_path / "secret").exists()
 
 
 @pytest.mark.parametrize("value", [2**70, object(), 1 + 2j])

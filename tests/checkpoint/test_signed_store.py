@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.files import fetch_raw, write_raw
+from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys, sign_again
 from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
 from holdfast.common import Configuration
@@ -75,6 +78,34 @@ def an_object_does_not_stand_in_for_another_one() -> None:
     inner.objects["job/log/00000000000000000009"] = inner.objects["job/sinks/records"]
     with pytest.raises(CorruptFile, match="its signature does not match its content and name"):
         store.get("job/log/00000000000000000009")
+
+
+def a_file_of_one_savepoint_does_not_stand_in_for_that_of_another_one_with_the_same_key(tmp_path: Path) -> None:
+    mine, others = (Storage(SignedStore(LocalStore(str(tmp_path / name)), [ONE])) for name in ("savepoint-a", "savepoint-b"))
+    mine.put("_metadata", b"of a")
+    others.put("_metadata", b"of b")
+    assert others.get("_metadata") == b"of b"
+    (tmp_path / "savepoint-a" / "_metadata").write_bytes((tmp_path / "savepoint-b" / "_metadata").read_bytes())
+    with pytest.raises(CorruptFile, match=r"savepoint-a/_metadata.*does not match.*keeps the name of its directory"):
+        mine.get("_metadata")
+
+
+def a_savepoint_that_is_copied_elsewhere_under_its_own_name_stays_valid(tmp_path: Path) -> None:
+    Storage(SignedStore(LocalStore(str(tmp_path / "savepoint-a")), [ONE])).put("_metadata", b"of a")
+    shutil.copytree(tmp_path / "savepoint-a", tmp_path / "elsewhere" / "savepoint-a")
+    assert SignedStore(LocalStore(str(tmp_path / "elsewhere" / "savepoint-a")), [ONE]).get("_metadata") == b"of a"
+
+
+def a_savepoint_that_an_earlier_release_signed_is_signed_again_and_then_read() -> None:
+    inner = MemoryStore()
+    data = b"of an earlier release"
+    footer = struct.pack("<8sQ8s", ONE.id, len(data), b"HFSIGN01")
+    inner.put("_metadata", data + ONE.sign("_metadata", len(data), 0, data) + footer)
+    with pytest.raises(CorruptFile, match="does not tell to which savepoint it belongs"):
+        SignedStore(inner, [ONE]).get("_metadata")
+    assert sign_again(inner, [ONE], ["_metadata"]) == 1
+    assert sign_again(inner, [ONE], ["_metadata"]) == 0
+    assert SignedStore(inner, [ONE]).get("_metadata") == data
 
 
 def an_unsigned_object_is_not_read_and_the_error_does_not_advise_to_sign_it() -> None:

@@ -31,7 +31,7 @@ def program(servers: str, source: str, target: str, checkpoints: str) -> str:
         '"localhost:9092"': repr(servers),
         '"upi-payments"': repr(source),
         '.set_topic("upi-counts")': f".set_topic({target!r})",
-        '"file:///tmp/checkpoints"': repr(Path(checkpoints).as_uri()),
+        '"~/checkpoints"': repr(Path(checkpoints).as_uri()),
     }.items():
         assert old in code
         code = code.replace(old, new)

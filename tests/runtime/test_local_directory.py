@@ -126,5 +126,40 @@ def a_planted_directory_of_checkpoints_is_refused_unless_they_are_signed(
     keys.touch(mode=0o600)
     keys.write_text("ab" * 32)
     Storage.open(str(shared), {"security.checkpoints.key-file": str(keys)}).check(paths)
-    shared.chmod(0o755)
-    storage.check(paths)
+
+
+@pytest.mark.parametrize(
+    "what", ["the directory of checkpoints", "a directory above it", "a link to it", "a target of a link"]
+)
+def a_directory_of_checkpoints_below_that_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    for each in ("a/b", "c/b"):
+        (tmp_path / each).mkdir(parents=True, mode=0o755)
+    (tmp_path / "link").symlink_to("c/../c/b")
+    (tmp_path / "c" / "b").rmdir()
+    (tmp_path / "c" / "b").symlink_to(tmp_path / "a" / "b")
+    place = {
+        "the directory of checkpoints": "a/b",
+        "a directory above it": "a",
+        "a link to it": "c/b",
+        "a target of a link": "a",
+    }
+    others = tmp_path / place[what]
+    lstat = os.lstat
+
+    def status(path: str) -> os.stat_result:
+        found = lstat(path)
+        return os.stat_result((*found[:4], 12345, *found[5:])) if path == str(others) else found
+
+    uri = tmp_path / ("link" if "link" in what else "a/b")
+    Storage.open(str(uri)).check(JobPaths.of("job"))
+    monkeypatch.setattr(os, "lstat", status)
+    with pytest.raises(ConfigurationError, match=rf"{others} belongs to user 12345.*sign checkpoints"):
+        Storage.open(str(uri)).check(JobPaths.of("job"))
+
+
+def a_job_directory_that_its_user_linked_elsewhere_is_used(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir(mode=0o755)
+    (tmp_path / "job").symlink_to("disk")
+    Storage.open(str(tmp_path)).check(JobPaths.of("job"))

@@ -1,6 +1,9 @@
 """Handles: references to stored state, with location, size and checksum.
 
 Stored as msgpack arrays that begin with the kind's number. New fields go to the end and have a default.
+
+A handle that is read from a file is refused if it names something outside the storage, or outside the directory of the host
+that restores it.
 """
 
 from __future__ import annotations
@@ -8,6 +11,8 @@ from __future__ import annotations
 from typing import Union
 
 import msgspec
+
+from holdfast.checkpoint.object_store import leaves
 
 __all__ = ["ContainedFile", "FileHandle", "Handle", "IndexedFile", "LogRange", "RawFile"]
 
@@ -21,6 +26,9 @@ class ContainedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=
     """In bytes, as stored."""
     checksum: bytes
     """XXH3-128, as in the file's header."""
+
+    def __post_init__(self) -> None:
+        _check(self.path)
 
 
 class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=1):
@@ -42,6 +50,11 @@ class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     foreign: bool = False
     """Whether most rows of an SST file belong to other subtasks, so that it is read in part."""
 
+    def __post_init__(self) -> None:
+        _check(self.path)
+        if "/" in self.name or self.name in (".", "..") or "\0" in self.name:
+            raise ValueError(f"{self.name!r} is not the name of a file")
+
 
 class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=2):
     """A file of pieces with an index, which can be read in part (see `holdfast.state.delta`)."""
@@ -52,6 +65,9 @@ class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tr
     """In bytes."""
     checksum: bytes
     """XXH3-128 of the index, which holds the checksums of the pieces."""
+
+    def __post_init__(self) -> None:
+        _check(self.path)
 
 
 class LogRange(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=3):
@@ -66,3 +82,8 @@ class LogRange(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True,
 
 FileHandle = Union[ContainedFile, RawFile, IndexedFile]
 Handle = Union[ContainedFile, RawFile, IndexedFile, LogRange]
+
+
+def _check(path: str) -> None:
+    if leaves(path):
+        raise ValueError(f"{path!r} leaves the storage")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable, leaves
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.planted import planted_by
 from holdfast.common.os_errors import REMEDIES, reason
-from holdfast.errors import ConfigurationError, StorageError
+from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 
 __all__ = ["LocalStore"]
 
@@ -42,32 +42,23 @@ class LocalStore:
         return Path(self._root).as_uri()
 
     def _at(self, path: str) -> str:
+        if leaves(path):
+            raise CorruptFile(
+                f"{self.uri}/{path}", "a stored path that leaves its directory: somebody has changed the file that names it"
+            )
         return os.path.join(self._root, path)
 
     def refuse_planted(self, path: str) -> None:
-        """Check a directory that another user may have made first, because all users can write to the one above it.
+        """Check that no other user can have made or changed a directory of this store.
 
         Raises:
-            ConfigurationError: it is a link, belongs to another user, or can be written by all.
+            ConfigurationError: it, or a directory on the way to it, belongs to another user, or all users can write to it.
         """
-        try:
-            if not os.stat(self._root).st_mode & stat.S_IWOTH:
-                return
-            found = os.lstat(self._at(path))
-        except OSError:
-            return  # it will be made, or cannot be used
-        fault = ""
-        if not stat.S_ISDIR(found.st_mode):
-            fault = "is a link or a file"
-        elif found.st_uid not in (os.geteuid(), 0):
-            fault = f"belongs to user {found.st_uid}, and the job runs as user {os.geteuid()}"
-        elif found.st_mode & stat.S_IWOTH:
-            fault = f"has mode {stat.S_IMODE(found.st_mode):04o}"
+        fault = planted_by(self._at(path))
         if fault:
             raise ConfigurationError(
-                f"{self._at(path)} {fault}, in a directory that all users can write to: others could plant checkpoints, "
-                "which contain pickles. Choose a directory that only you can write to, or sign checkpoints "
-                "(security.checkpoints.key-file)"
+                f"{fault}: others could plant checkpoints in {self._at(path)}, and checkpoints contain pickles. Choose a "
+                "directory below those of your own, or sign checkpoints (security.checkpoints.key-file)"
             )
 
     def put(self, path: str, data: Data) -> None:

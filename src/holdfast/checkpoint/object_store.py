@@ -7,9 +7,28 @@ from typing import NamedTuple, Protocol
 
 from holdfast.errors import StorageError
 
-__all__ = ["AlreadyExists", "Data", "FileStore", "NotFound", "ObjectInfo", "ObjectStore", "ObjectWriter", "Unavailable"]
+__all__ = [
+    "AlreadyExists",
+    "Data",
+    "FileStore",
+    "NotFound",
+    "ObjectInfo",
+    "ObjectStore",
+    "ObjectWriter",
+    "Unavailable",
+    "leaves",
+]
 
 Data = bytes | bytearray | memoryview
+
+
+def leaves(path: str) -> bool:
+    """Whether a path would name something outside its store.
+
+    >>> leaves("job/state/a..b"), leaves("job/../../other"), leaves("/etc/passwd")
+    (False, True, True)
+    """
+    return path.startswith("/") or (".." in path and ".." in path.split("/")) or "\0" in path
 
 
 class NotFound(StorageError):

@@ -3,10 +3,12 @@
 Everything in a checkpoint storage, pickles included, is read through it: who can write to the bucket, but has no key, can
 delete objects, and cannot make a job or a tool read a changed one.
 
-    content | 32 bytes for each chunk: HMAC-SHA256 | key id (8 bytes) | u64 length of the content | "HFSIGN01"
+    content | 32 bytes for each chunk: HMAC-SHA256 | key id (8 bytes) | u64 length of the content | "HFSIGN01" or "HFSIGN02"
 
-The HMAC of a chunk covers its number, the length of the content and the object's path, so a part of a file can be read and
-verified by itself, and no signed object can stand in for another one.
+The HMAC of a chunk covers its number, the length of the content and the object's name, so a part of a file can be read and
+verified by itself, and no signed object can stand in for another one. The name of a job's object is its path, which begins
+with the job's directory. An object at the top of its storage is part of a savepoint; its name begins with the savepoint's
+directory ("HFSIGN02"), so that files of one savepoint do not stand in for those of another one with the same key.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.checkpoint.object_store import Data, ObjectStore
 from holdfast.errors import ConfigurationError, CorruptFile
@@ -29,7 +32,9 @@ KEY_FILE = "security.checkpoints.key-file"
 _CHUNK = 256 << 10
 _MAC = 32
 _FOOTER = struct.Struct("<8sQ8s")
-_MAGIC = b"HFSIGN01"
+_BY_PATH = b"HFSIGN01"
+_BY_DIRECTORY = b"HFSIGN02"
+_MAGICS = (_BY_PATH, _BY_DIRECTORY)
 _CHUNK_FIELDS = struct.Struct("<QQ")
 _FOOTERS_KEPT = 256
 _SHORTEST_KEY = 32
@@ -46,11 +51,11 @@ class SigningKey:
         self.id: bytes = hmac.digest(secret, b"holdfast key id", "sha256")[:8]
         """Tells which key has signed an object; says nothing of the key."""
 
-    def sign(self, path: str, length: int, number: int, chunk: Data) -> bytes:
+    def sign(self, name: str, length: int, number: int, chunk: Data) -> bytes:
         """The signature of one chunk of an object."""
         mac = self._begun.copy()
         mac.update(_CHUNK_FIELDS.pack(length, number))
-        mac.update(path.encode())
+        mac.update(name.encode())
         mac.update(b"\0")
         mac.update(chunk)
         return mac.digest()
@@ -62,13 +67,16 @@ class SignedStore:
     Args:
         store: The store.
         keys: The first one signs; all verify.
+        earlier: Read also what an earlier release has signed without the name of the savepoint's directory.
     """
 
-    def __init__(self, store: ObjectStore, keys: Sequence[SigningKey]) -> None:
+    def __init__(self, store: ObjectStore, keys: Sequence[SigningKey], *, earlier: bool = False) -> None:
         self._store = store
+        self._earlier = earlier
+        self._directory = store.uri.rstrip("/").rpartition("/")[2]
         self._signing = keys[0]
         self._keys: Mapping[bytes, SigningKey] = {key.id: key for key in keys}
-        self._footers: dict[str, tuple[SigningKey, int]] = {}
+        self._footers: dict[str, _Footer] = {}
 
     @property
     def uri(self) -> str:
@@ -91,15 +99,17 @@ class SignedStore:
             CorruptFile: it was not signed with one of the keys.
         """
         data = memoryview(self._store.get(path))
-        key, length = self._footer(path, data[-_FOOTER.size :], len(data))
+        footer = self._footer(path, data[-_FOOTER.size :], len(data))
+        length = footer.length
         content, signatures = data[:length], data[length : -_FOOTER.size]
         for number, start in enumerate(range(0, length, _CHUNK) if length else (0,)):
-            self._verify(key, path, length, number, content[start : start + _CHUNK], signatures)
+            self._verify(footer, path, number, content[start : start + _CHUNK], signatures)
         return bytes(content)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Up to ``length`` bytes of the object from ``start`` on; raises as `get` does."""
-        key, whole = self._known_footer(path)
+        footer = self._known_footer(path)
+        whole = footer.length
         end = min(start + length, whole)
         if start >= end:
             return b""
@@ -109,7 +119,7 @@ class SignedStore:
         view = memoryview(chunks)
         for number in range(first, last + 1):
             at = (number - first) * _CHUNK
-            self._verify(key, path, whole, number, view[at : at + _CHUNK], signatures, first)
+            self._verify(footer, path, number, view[at : at + _CHUNK], signatures, first)
         return chunks[start - first * _CHUNK : end - first * _CHUNK]
 
     def size(self, path: str) -> int:
@@ -126,7 +136,7 @@ class SignedStore:
         """Delete objects; missing ones are no error."""
         self._store.delete(paths)
 
-    def _known_footer(self, path: str) -> tuple[SigningKey, int]:
+    def _known_footer(self, path: str) -> _Footer:
         """The footer of an object that is read in parts, and does not change meanwhile."""
         found = self._footers.get(path)
         if found is None:
@@ -139,36 +149,58 @@ class SignedStore:
         return found
 
     def _signed(self, path: str, data: Data) -> bytes:
+        magic = _magic_of(path)
         with memoryview(data) as view:
-            return b"".join((view, *self._signatures(path, view), _FOOTER.pack(self._signing.id, len(view), _MAGIC)))
+            signatures = self._signatures(self._name(path, magic), view)
+            return b"".join((view, *signatures, _FOOTER.pack(self._signing.id, len(view), magic)))
 
-    def _signatures(self, path: str, view: memoryview) -> Iterator[bytes]:
+    def _signatures(self, name: str, view: memoryview) -> Iterator[bytes]:
         for number, start in enumerate(range(0, len(view), _CHUNK) if len(view) else (0,)):
-            yield self._signing.sign(path, len(view), number, view[start : start + _CHUNK])
+            yield self._signing.sign(name, len(view), number, view[start : start + _CHUNK])
 
-    def _footer(self, path: str, footer: memoryview, stored: int) -> tuple[SigningKey, int]:
+    def _name(self, path: str, magic: bytes) -> str:
+        return path if magic == _BY_PATH else f"{self._directory}/{path}"
+
+    def _footer(self, path: str, footer: memoryview, stored: int) -> _Footer:
         where = f"{self.uri}/{path}"
-        if len(footer) != _FOOTER.size or footer[-len(_MAGIC) :] != _MAGIC:
+        if len(footer) != _FOOTER.size or footer[-len(_BY_PATH) :] not in _MAGICS:
             raise CorruptFile(
                 where,
                 f"not signed, or truncated. With {KEY_FILE}, only signed files are read. If the job's files were signed, "
                 "somebody has put this one there or changed it: restore a backup, or an earlier checkpoint. Only if signing "
                 "was just switched on, see docs/security.md, Existing checkpoints",
             )
-        key_id, length, _ = _FOOTER.unpack(footer)
+        key_id, length, magic = _FOOTER.unpack(footer)
         if length + _MAC * max(1, -(-length // _CHUNK)) + _FOOTER.size != stored:
             raise CorruptFile(where, f"truncated or altered: {stored} bytes do not fit {length} bytes of signed content")
         key = self._keys.get(key_id)
         if key is None:
             raise CorruptFile(where, f"signed with key {key_id.hex()}, which is not among those of {KEY_FILE}")
-        return key, length
+        if magic != _magic_of(path) and not (self._earlier and magic == _BY_PATH):
+            raise CorruptFile(
+                where,
+                "its signature does not tell to which savepoint it belongs: it was put here from elsewhere, or an earlier "
+                "release has signed it. See docs/security.md, Savepoints of earlier releases",
+            )
+        return _Footer(key, length, self._name(path, magic))
 
-    def _verify(
-        self, key: SigningKey, path: str, length: int, number: int, chunk: Data, signatures: memoryview, first: int = 0
-    ) -> None:
+    def _verify(self, footer: _Footer, path: str, number: int, chunk: Data, signatures: memoryview, first: int = 0) -> None:
         at = (number - first) * _MAC
-        if not hmac.compare_digest(key.sign(path, length, number, chunk), signatures[at : at + _MAC]):
-            raise CorruptFile(f"{self.uri}/{path}", "altered: its signature does not match its content and name")
+        signature = footer.key.sign(footer.name, footer.length, number, chunk)
+        if not hmac.compare_digest(signature, signatures[at : at + _MAC]):
+            moved = "" if "/" in path else ", or moved: a signed savepoint keeps the name of its directory"
+            raise CorruptFile(f"{self.uri}/{path}", f"altered: its signature does not match its content and name{moved}")
+
+
+class _Footer(NamedTuple):
+    key: SigningKey
+    length: int
+    name: str
+    """The name that is signed."""
+
+
+def _magic_of(path: str) -> bytes:
+    return _BY_PATH if "/" in path else _BY_DIRECTORY
 
 
 def sign_again(store: ObjectStore, keys: Sequence[SigningKey], paths: Iterable[str], *, adopt_unsigned: bool = False) -> int:
@@ -186,15 +218,16 @@ def sign_again(store: ObjectStore, keys: Sequence[SigningKey], paths: Iterable[s
     Raises:
         CorruptFile: an object is signed with none of the keys, or was altered since, or is unsigned and not adopted.
     """
-    signed = SignedStore(store, keys)
+    signed = SignedStore(store, keys, earlier=True)
     count = 0
     for path in paths:
         data = store.get(path)
-        if adopt_unsigned and not data.endswith(_MAGIC):
+        if adopt_unsigned and not data.endswith(_MAGICS):
             content = data
         else:
             content = signed.get(path)
-            if _FOOTER.unpack(data[-_FOOTER.size :])[0] == keys[0].id:
+            key_id, _, magic = _FOOTER.unpack(data[-_FOOTER.size :])
+            if key_id == keys[0].id and magic == _magic_of(path):
                 continue
         signed.put(path, content)
         count += 1

@@ -23,6 +23,7 @@ import orjson
 import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.object_store import leaves
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
@@ -32,7 +33,7 @@ from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
 from holdfast.connectors.file.outputs import Output, PartFile, open_output
 from holdfast.connectors.file.paths import absolute_path
 from holdfast.connectors.java_text import text_of
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, CorruptFile
 
 __all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
 
@@ -196,8 +197,11 @@ class FileSink:
         return _EncodedParts(encoder)
 
     def check_prepared(self, data: Any) -> None:
-        """Check that output is a part file."""
+        """Check that output is a part file below the base path."""
         check_form(data, ("bucket", "pending", "final"), "FileSink")
+        for name in ("bucket", "pending", "final"):
+            if leaves(data[name]):
+                raise CorruptFile(data[name], "the checkpoint names a part file outside the directory of the FileSink")
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
         """Create the committer, which moves the files to their final names.
