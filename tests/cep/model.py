@@ -53,7 +53,8 @@ def words(pieces: Sequence[Piece], most: int) -> Iterator[tuple[list[Slot], list
                 slots.append(Slot(*what, nots=tuple(nots), guards=tuple(active + fresh)))
                 nots, active, fresh = [], [], []
         if slots:
-            yield slots, nots, active + fresh if nots else active
+            # An optional pattern at the end, greedy or not, completes the match also without an event.
+            yield slots, nots, active + fresh if pieces[-1].negated else active
 
 
 def _sequences(

@@ -130,6 +130,12 @@ GREEDY = (
     Piece("~", "c", name="c2"),
 )
 """What the greedy pattern takes is not what must not come next."""
+NOT_BEFORE_OPTIONAL = (
+    Piece("", "a", name="a0", least=2, most=2),
+    Piece("!~", "c", name="c1"),
+    Piece("~", "b", name="b2", most=2, optional=True, greedy=True),
+)
+"""The match is complete without an event of the last pattern: also with one that it would take."""
 
 
 @LIMITS
@@ -137,6 +143,7 @@ GREEDY = (
 @example(pieces=REPEATED_IN_GROUP[0], drawn=[("a", 1), ("b", 1), ("a", 1), ("c", 1)], within=None)
 @example(pieces=REPEATED_IN_GROUP[1], drawn=[("a", 1), ("b", 1), ("a", 1), ("c", 1)], within=None)
 @example(pieces=GREEDY, drawn=[("a", 1), ("a", 1), ("x", 1), ("c", 1)], within=None)
+@example(pieces=NOT_BEFORE_OPTIONAL, drawn=[("ab", 1), ("ab", 1), ("c", 1), ("b", 1)], within=None)
 @example(pieces=TWO_LIMITS, drawn=[("c", 0), ("c", 0), ("x", 3), ("bc", 3), ("x", 0)], within=6)
 def the_matches_are_those_of_the_definition(pieces, drawn, within):
     if needs_time(pieces) and within is None:
