@@ -29,9 +29,19 @@ from holdfast.datastream import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
+from holdfast.datastream.window import (
+    EventTimeTrigger,
+    Evictor,
+    TimestampedValue,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    WindowAssigner,
+)
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.runtime.operators.interval_join import IntervalJoinOperator
 from holdfast.runtime.records import RecordBatch
+from holdfast.testing import TwoInputTestHarness
 
 from .inprocess import LedgerSink, SplitSource
 from .one_operator import opened
@@ -109,6 +119,97 @@ def test_joins_by_window(windows, how, seed, backend, parallelism, budget, frame
     with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
         job.run(crashes)
         assert visible() == Counter(map(repr, expected))
+
+
+class ByWeight(WindowAssigner):
+    """Windows whose size is the element's third field."""
+
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> list[TimeWindow]:
+        return [TimeWindow(timestamp - timestamp % element[2], timestamp - timestamp % element[2] + element[2])]
+
+    def get_default_trigger(self, env: Any) -> Trigger:
+        return EventTimeTrigger.create()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class UntilLast(EventTimeTrigger):
+    """Fires also with an element that says so."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        super().on_element(element, timestamp, window, ctx)
+        return TriggerResult.FIRE if element[1] == "last" else TriggerResult.CONTINUE
+
+
+class NoDrafts(Evictor):
+    """Evicts the elements that say so, before the function is called."""
+
+    def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
+        elements[:] = [each for each in elements if each.value[1] != "draft"]
+
+    def evict_after(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
+        pass
+
+
+class Adds(NoDrafts):
+    def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
+        elements.append(TimestampedValue(("k", "new", 10), 1))
+
+
+def grouped(assigner: Any, how: Any = lambda windows: windows) -> Any:
+    def build(left: Any, right: Any) -> Any:
+        windows = left.co_group(right).where(key_of).equal_to(key_of).window(assigner)
+        return how(windows).apply(lambda firsts, seconds: [([each[1] for each in firsts], [each[1] for each in seconds])])
+
+    return build
+
+
+ASSIGNERS = [ByWeight(), EventTimeSessionWindows.with_dynamic_gap(lambda element: element[2])]
+
+
+@pytest.mark.parametrize("assigner", ASSIGNERS)
+@pytest.mark.parametrize(
+    ("how", "early"),
+    [(lambda windows: windows, []), (lambda windows: windows.trigger(UntilLast()), [(["a"], ["last"])])],
+    ids=["", "trigger"],
+)
+def the_assigner_and_trigger_of_a_window_join_are_given_the_elements(assigner: Any, how: Any, early: Any) -> None:
+    with TwoInputTestHarness(grouped(assigner, how)) as harness:
+        harness.process_element1(("k", "a", 10), 1).process_element2(("k", "last", 10), 2)
+        assert harness.extract_output_values() == early
+        harness.process_element1(("k", "b", 10), 3).process_both_watermarks(50)
+        assert harness.extract_output_values() == [*early, (["a", "b"], ["last"])]
+
+
+def the_evictor_of_a_window_join_removes_elements_of_both_streams() -> None:
+    build = grouped(TumblingEventTimeWindows.of(Time.milliseconds(10)), lambda windows: windows.evictor(NoDrafts()))
+    with TwoInputTestHarness(build) as harness:
+        harness.process_element1(("k", "a", 1), 1).process_element1(("k", "draft", 1), 1)
+        harness.process_element2(("k", "draft", 1), 2).process_element2(("k", "b", 1), 3)
+        assert harness.process_both_watermarks(50).extract_output_values() == [(["a"], ["b"])]
+    build = grouped(TumblingEventTimeWindows.of(Time.milliseconds(10)), lambda windows: windows.evictor(Adds()))
+    with TwoInputTestHarness(build) as harness:
+        harness.process_element1(("k", "a", 1), 1)
+        with pytest.raises(UserCodeError, match="it may only remove elements"):
+            harness.process_both_watermarks(50)
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        TumblingEventTimeWindows.of(Time.milliseconds(10)),
+        SlidingEventTimeWindows.of(Time.milliseconds(20), Time.milliseconds(10)),
+        EventTimeSessionWindows.with_gap(Time.milliseconds(10)),
+        *ASSIGNERS,
+    ],
+)
+def late_elements_of_a_window_join_go_to_the_side_output_as_they_are(assigner: Any) -> None:
+    build = grouped(assigner, lambda windows: windows.side_output_late_data(LATE_LEFT))
+    with TwoInputTestHarness(build) as harness:
+        harness.process_both_watermarks(50)
+        harness.process_element1(("k", "late", 10), 1).process_element2(("k", "late too", 10), 2)
+        assert harness.get_side_output(LATE_LEFT) == [("k", "late", 10), ("k", "late too", 10)]
 
 
 class Stamps(ProcessJoinFunction):

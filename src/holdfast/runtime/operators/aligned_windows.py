@@ -81,7 +81,7 @@ class AlignedWindows(WindowsBase):
     def _add_to(self, start: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
         last = self._last(start)
         if self._event_time and last + self._lateness <= self.context.clock.passed:
-            self.context.emit_late(self._tag, list(values), list(times))
+            self._emit_late(list(values), list(times))
             return
         rows = self.window_space.table(start).load(keys)
         if not (self._event_time and last <= self.context.clock.watermark):

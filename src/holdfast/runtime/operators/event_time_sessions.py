@@ -69,7 +69,7 @@ class EventTimeSessions(MergingWindows):
                     late[0].append(values[at])
                     late[1].append(stamps[at])
             except (Exception, SystemExit) as error:
-                raise self._failure(error, values[at], key) from error
+                raise self._failure(error, self._bare(values[at]), key) from error
             at += 1
         for session in opened.values():
             self._settle(session)

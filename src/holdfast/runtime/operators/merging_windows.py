@@ -85,12 +85,12 @@ class MergingWindows(TriggeredWindows):
                     late[0].append(value)
                     late[1].append(stamp)
         except (Exception, SystemExit) as error:
-            raise self._failure(error, value, key) from error
+            raise self._failure(error, self._bare(value), key) from error
         self._emit(out, late)
 
     def _emit(self, out: Collector, late: tuple[list[Any], list[int]]) -> None:
         if late[0]:
-            self.context.emit_late(self._tag, *late)
+            self._emit_late(*late)
         out.emit(self.context)
 
     def _add_to_set(self, out: Collector, key: Any, value: Any, stamp: int, set_row: Row, windows: list[Span]) -> bool:

@@ -165,12 +165,12 @@ class PanedWindows(WindowsBase):
             windows, passed = self._windows_at(pane), self.context.clock.passed
             late = [i for i, time in enumerate(times) if windows or time + self._lateness <= passed]
             if late:
-                self.context.emit_late(self._tag, [values[i] for i in late], [times[i] for i in late])
+                self._emit_late([values[i] for i in late], [times[i] for i in late])
             return
         slice = self._slice(pane, after)
         if not MIN_TIMESTAMP <= slice <= MAX_TIMESTAMP:
             told = ValueError(f"the timestamp {times[0]} is too far from 1970 for {self._assigner!r}")
-            raise user_error(told, self.context.name, self.context.uid, values[0], keys[0])
+            raise user_error(told, self.context.name, self.context.uid, self._bare(values[0]), keys[0])
         rows = self._space.table(slice).load(keys)
         self._note_added(slice, pane, keys)
         time = self.context.clock.watermark

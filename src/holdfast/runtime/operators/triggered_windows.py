@@ -83,6 +83,20 @@ class _AssignerContext(WindowAssigner.WindowAssignerContext):
         return self._runtime_context
 
 
+class _OfInput(TimestampedValue):
+    """An element of a window join, for the evictor."""
+
+    input: int
+    """The number of the stream that it came from."""
+
+    @classmethod
+    def made(cls, number: int, value: Any, timestamp: int) -> _OfInput:
+        """Make an element of the input with this number."""
+        made = cls(value, timestamp)
+        made.input = number
+        return made
+
+
 class TriggeredWindows(WindowsBase):
     """Windows that do not merge."""
 
@@ -188,9 +202,9 @@ class TriggeredWindows(WindowsBase):
                     late[0].append(value)
                     late[1].append(stamp)
         except (Exception, SystemExit) as error:
-            raise self._failure(error, value, key) from error
+            raise self._failure(error, self._bare(value), key) from error
         if late[0]:
-            self.context.emit_late(self._tag, *late)
+            self._emit_late(*late)
         out.emit(self.context)
 
     def _failure(self, error: BaseException, value: Any, key: Any) -> Exception:
@@ -217,7 +231,7 @@ class TriggeredWindows(WindowsBase):
         key = value = None
         made: Any = ()
         try:
-            for key, value, stamp, row in zip(keys, values, stamps, rows):
+            for key, value, stamp, row in zip(keys, map(self._bare, values), stamps, rows):
                 if space is not None:
                     space.row, space.key = row, key  # type: ignore[assignment]
                 made = assign(value, stamp, context)
@@ -256,7 +270,7 @@ class TriggeredWindows(WindowsBase):
         self._add([row], [value if self._evictor is None else (value, stamp)])
         window = window_of(namespace)
         self._ctx.enter(owner, row_key, row)
-        result = self._trigger.on_element(value, stamp, window, self._ctx)
+        result = self._trigger.on_element(value[1] if self._spec.two_inputs else value, stamp, window, self._ctx)
         if result is not _CONTINUE:
             self._act(result, "on_element", out, owner[0], window, row, stamp)
         self._register_cleanup(owner)
@@ -305,14 +319,33 @@ class TriggeredWindows(WindowsBase):
                 content = own(content)
             self._call(out, key, window, content, stamp)
             return
-        elements = [TimestampedValue(*each) for each in row[self._slot]]
+        elements = self._timestamped(row[self._slot])
         self._evictor.evict_before(elements, len(elements), window, self._ctx)
-        content = self._content.of([own(each.value) for each in elements])
+        content = self._content.of([own(each) for each, _ in self._stored(elements)])
         if content is not None:
             self._call(out, key, window, content, stamp)
         self._evictor.evict_after(elements, len(elements), window, self._ctx)
         self._purge(row)
-        row[self._slot] = [tuple(each) for each in elements] or None
+        row[self._slot] = self._stored(elements) or None
+
+    def _timestamped(self, content: Iterable[tuple[Any, int]]) -> list[TimestampedValue]:
+        """The elements of a window, for its evictor."""
+        if not self._spec.two_inputs:
+            return [TimestampedValue(*each) for each in content]
+        return [_OfInput.made(side, value, stamp) for (side, value), stamp in content]
+
+    def _stored(self, elements: list[TimestampedValue]) -> list[tuple[Any, int]]:
+        """What the evictor has left of `_timestamped`."""
+        if not self._spec.two_inputs:
+            return [tuple(each) for each in elements]
+        stored = []
+        for each in elements:
+            if not isinstance(each, _OfInput):
+                raise TypeError(
+                    f"the evictor {self._evictor!r:.200} added {each!r:.200} to a window; it may only remove elements"
+                )
+            stored.append(((each.input, each.value), each.timestamp))
+        return stored
 
     def _call(self, out: Collector, key: Any, window: Window, content: Any, stamp: int) -> None:
         """Call the window function."""

@@ -166,6 +166,13 @@ class WindowsBase(Operator):
     def _from(self, side: int, batch: RecordBatch) -> None:
         self.process(RecordBatch([(side, value) for value in batch.values], batch.timestamps, batch.keys))
 
+    def _bare(self, value: Any) -> Any:
+        """An element as the user knows it, without the number of its input."""
+        return value[1] if self._spec.two_inputs else value
+
+    def _emit_late(self, values: list[Any], stamps: list[int]) -> None:
+        self.context.emit_late(self._tag, [self._bare(value) for value in values], stamps)
+
     def window_state(self) -> StateSpace:
         """The window function's state of the current key and window."""
         raise NotImplementedError
@@ -210,7 +217,7 @@ class WindowsBase(Operator):
                 ),
                 self.context.name,
                 self.context.uid,
-                values[0 if timestamps is None else timestamps.index(min(timestamps))],
+                self._bare(values[0 if timestamps is None else timestamps.index(min(timestamps))]),
             )
         return timestamps
 
@@ -239,7 +246,7 @@ class WindowsBase(Operator):
             self._add(rows, rest)
         except (Exception, SystemExit) as error:
             at = len(values) - length_hint(rest) - 1
-            raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
+            raise user_error(error, self.context.name, self.context.uid, self._bare(values[at]), keys[at]) from error
 
     def _misfit(self, error: Misfit, value: Any, window: Any, key: Any) -> Exception:
         """The error of a content that does not fit its declared type when its window fires."""
