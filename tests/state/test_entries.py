@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from effort import examples
+from holdfast.common import Time
 from holdfast.common.typeinfo import Types
-from holdfast.datastream.state import ListStateDescriptor
+from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
 from holdfast.state import entries, entry_pieces, keyed_backend
 from holdfast.state.compaction import Base
 from holdfast.state.delta import Change
@@ -356,6 +357,54 @@ def a_key_without_a_canonical_form_is_refused_where_it_is_put():
     large = LargeMap(family, None, 1, "key", {})
     with pytest.raises(TypeError):
         large[float("nan")] = 1
+
+
+class Point:
+    """Equal by its own definition, for which no stored form is known."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Point) and other.x == self.x
+
+    def __hash__(self) -> int:
+        return hash(self.x)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["put", "put_all"])
+@pytest.mark.parametrize("expires", [False, True], ids=["", "ttl"])
+@pytest.mark.parametrize("kind", ["hashmap", "rocksdb"])
+def a_key_of_any_class_may_come_to_a_large_map_as_to_a_small_one(kind: str, expires: bool, at_once: bool):
+    state = MapStateDescriptor("m", Types.PICKLED_BYTE_ARRAY(), Types.LONG())
+    if expires:
+        state.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+    backend = Backend(kind, [state])
+    backend.use("k")
+    backend.handles["m"].put_all({number: number for number in range(300)})
+    backend.checkpoint()
+    backend.restart()
+    backend.use("k")
+    held = backend.handles["m"]
+    assert held.get(Point(1)) is None
+    assert not held.contains(Point(1))
+    with pytest.raises(TypeError, match="unhashable"):
+        held.put([1], 1)
+    held.remove(7)
+    if at_once:
+        held.put_all({300: 300, Point(1): -1, 301: 301})
+    else:
+        for key, value in ((300, 300), (Point(1), -1), (301, 301)):
+            held.put(key, value)
+    model = {**{number: number for number in range(302) if number != 7}, Point(1): -1}
+    for elsewhere in (False, True):
+        assert dict(backend.handles["m"].items()) == model
+        assert backend.handles["m"].get(Point(1)) == -1
+        backend.checkpoint()
+        backend.restart(elsewhere=elsewhere)
+        backend.use("k")
+    assert dict(backend.handles["m"].items()) == model
+    backend.close()
 
 
 def a_dump_leaves_rows_as_they_are_even_if_the_limit_was_higher_when_they_were_written(monkeypatch: pytest.MonkeyPatch):

@@ -256,7 +256,11 @@ class LargeMap:
         return value
 
     def _read(self, key: Any) -> Any:
-        (data,) = self._family.store.get_many([self.prefix + encode_key(key)])
+        try:
+            form = encode_key(key)
+        except TypeError:  # it has no canonical form, so no entry has it
+            return _GONE
+        (data,) = self._family.store.get_many([self.prefix + form])
         return _GONE if data is None else next(iter(self._decoded(data).values()))
 
     def _decoded(self, data: bytes) -> dict[Any, Any]:

@@ -6,7 +6,7 @@ not be kept: call `update`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -109,6 +109,17 @@ class Handle:
             before.drop()
         row[self._i] = slot
         row[0] = CHANGED[row[0]]
+
+    def _put_in(self, row: Row, entries: dict[Any, Any] | LargeMap, added: Mapping[Any, Any]) -> None:
+        """Set entries of the map in the slot."""
+        try:
+            entries.update(added)
+        except TypeError:  # a key has no canonical form, which the entries of a large map need: the map goes back to its row
+            if not isinstance(entries, LargeMap):
+                raise
+            whole = {**dict(entries.items()), **added}
+            entries.drop()
+            row[self._i] = whole
 
     def _remove(self, row: Row, entries: dict[Any, Any] | LargeMap, key: Any) -> None:
         """Remove an existing entry from the map in the slot."""
@@ -288,7 +299,10 @@ class MapHandle(Handle):
         if entries is None:
             row[self._i] = {key: value}
         else:
-            entries[key] = value
+            try:
+                entries[key] = value
+            except TypeError:
+                self._put_in(row, entries, {key: value})
         row[0] = CHANGED[row[0]]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -302,7 +316,7 @@ class MapHandle(Handle):
         if held is None:
             row[self._i] = added or None
         else:
-            held.update(added)
+            self._put_in(row, held, added)
         row[0] = CHANGED[row[0]]
 
     def remove(self, key: Any) -> None:

@@ -323,7 +323,7 @@ class ExpiringMap(_Expiring):
         if held is None:
             row[self._i] = stamped or None
         else:
-            held.update(stamped)
+            self._put_in(row, held, stamped)
         row[0] = CHANGED[row[0]]
 
     def remove(self, key: Any) -> None:
