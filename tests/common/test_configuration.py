@@ -100,7 +100,7 @@ def test_flink_1_names_of_keys_mean_the_new_ones() -> None:
 def test_configurations_are_added_and_copied() -> None:
     first = Configuration.from_dict({"a": 1})
     second = Configuration(first).add_all(Configuration.from_dict({"b": True}), "p.")
-    target: dict[str, str] = {}
+    target: dict[str, object] = {}
     second.add_all_to_dict(target)
     assert target == {"a": "1", "p.b": "true"}
     assert first.to_dict() == {"a": "1"}
@@ -110,6 +110,24 @@ def test_configurations_are_added_and_copied() -> None:
 def test_lists_are_read_in_both_forms() -> None:
     assert Configuration.parse_list_value("a; b;") == ["a", "b"]
     assert Configuration.parse_list_value("['a', b]") == ["a", "b"]
+
+
+def test_no_text_is_an_empty_list() -> None:
+    assert Configuration.parse_list_value(None) == Configuration.parse_list_value(" ") == []
+
+
+def the_settings_go_to_a_dict_as_they_were_set() -> None:
+    conf = Configuration().set_string("s", "x").set_integer("i", 1).set_float("f", 1.5).set_boolean("b", True)
+    conf.set_bytearray("y", bytearray(b"\x01\x02")).set_integer("again", 7).set_string("again", "7")
+    target: dict[str, object] = {}
+    Configuration(conf).add_all_to_dict(target)
+    assert target == {"s": "x", "i": 1, "f": 1.5, "b": True, "y": bytearray(b"\x01\x02"), "again": "7"}
+    assert target["b"] is True
+
+
+def a_configuration_is_shown_in_flinks_form() -> None:
+    assert str(Configuration().set_string("b.key", "1 min").set_boolean("a", True)) == "{a=true, b.key=1 min}"
+    assert str(Configuration()) == "{}"
 
 
 def test_keys_and_values_are_checked() -> None:

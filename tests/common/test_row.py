@@ -33,7 +33,7 @@ def test_positional_and_named_fields_do_not_mix() -> None:
         Row(1, a=2)
 
 
-def test_rows_are_equal_if_names_their_order_and_values_are_as_in_pyflink() -> None:
+def test_rows_are_equal_if_their_names_and_values_are_in_their_order() -> None:
     assert Row(a=1, b=2) == Row(a=1, b=2)
     assert hash(Row(a=1, b=2)) == hash(Row(a=1.0, b=2))
     assert Row(a=1, b=2) != Row(b=2, a=1)

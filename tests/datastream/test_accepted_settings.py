@@ -149,8 +149,11 @@ def a_call_that_cannot_work_is_refused_with_its_reason(env, caplog):
 )
 def a_class_of_the_jvm_is_refused_at_its_import(module, name, told):
     found = importlib.import_module(f"holdfast.{module}")
-    with pytest.raises(NotImplementedError, match=rf"holdfast.{module} has no {name}: .*{told}"):
-        getattr(found, name)
+    for look in (lambda: getattr(found, name), lambda: exec(f"from holdfast.{module} import {name}")):
+        with pytest.raises(NotImplementedError, match=rf"holdfast.{module} has no {name}: .*{told}"):
+            look()
+    assert not hasattr(found, name)
+    assert getattr(found, name, None) is None
     with pytest.raises(AttributeError, match=f"module 'holdfast.{module}' has no attribute 'Other'"):
         found.Other
 

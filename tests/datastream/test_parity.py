@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.common.jvm_only import NotHere
+
 DATA = Path(__file__).parent / "parity"
 
 
@@ -94,6 +96,8 @@ def _find(row: Row) -> tuple[Any, Any]:
         owner, before = found, found
         try:
             found = getattr(before, part)
+        except NotHere:
+            raise
         except AttributeError:
             if part not in getattr(before, "__annotations__", {}):
                 raise Missing(f"no {part}") from None

@@ -46,6 +46,8 @@ class Configuration:
 
     def __init__(self, other: Configuration | None = None) -> None:
         self._settings: dict[str, str] = {}
+        self._typed: dict[str, Any] = {}
+        """The settings among them that were given as a number, a boolean or bytes."""
         if other is not None:
             self.add_all(other)
 
@@ -61,10 +63,15 @@ class Configuration:
     def _key(key: str) -> str:
         return DEPRECATED_KEYS.get(key, key)
 
-    def _put(self, key: str, value: str) -> Configuration:
+    def _put(self, key: str, value: str, given: Any = None) -> Configuration:
         if not isinstance(key, str) or not key:
             raise ConfigurationError(f"a configuration key must be a non-empty string, got {key!r}")
-        self._settings[self._key(key)] = value
+        key = self._key(key)
+        self._settings[key] = value
+        if given is None:
+            self._typed.pop(key, None)
+        else:
+            self._typed[key] = given
         return self
 
     def _read(self, key: str, parse: Callable[[str], T], default_value: T) -> T:
@@ -106,9 +113,9 @@ class Configuration:
         return self._put(key, _text(value))
 
     @staticmethod
-    def parse_list_value(value: str) -> list[str]:
-        """Parse a list written as ``a;b;c`` or as ``[a, b, c]``."""
-        text = value.strip()
+    def parse_list_value(value: str | None) -> list[str]:
+        """Parse a list written as ``a;b;c`` or as ``[a, b, c]``; of None or an empty text comes an empty list."""
+        text = (value or "").strip()
         if text.startswith("[") and text.endswith("]"):
             items = [item.strip().strip("'\"") for item in text[1:-1].split(",")]
         else:
@@ -125,7 +132,7 @@ class Configuration:
 
     def set_integer(self, key: str, value: int) -> Configuration:
         """Set an integer."""
-        return self._put(key, str(value))
+        return self._put(key, str(value), value)
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
         """Return a boolean.
@@ -137,7 +144,7 @@ class Configuration:
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
         """Set a boolean."""
-        return self._put(key, _text(bool(value)))
+        return self._put(key, _text(bool(value)), bool(value))
 
     def get_float(self, key: str, default_value: float) -> float:
         """Return a float.
@@ -149,7 +156,7 @@ class Configuration:
 
     def set_float(self, key: str, value: float) -> Configuration:
         """Set a float."""
-        return self._put(key, repr(float(value)))
+        return self._put(key, repr(float(value)), float(value))
 
     def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
         """Return bytes, which are kept as hexadecimal text.
@@ -161,7 +168,7 @@ class Configuration:
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
         """Set bytes."""
-        return self._put(key, bytes(value).hex())
+        return self._put(key, bytes(value).hex(), bytearray(value))
 
     def get_duration_ms(self, key: str, default_value: int) -> int:
         """Return a duration in milliseconds; see `parse_duration`.
@@ -184,8 +191,8 @@ class Configuration:
         return set(self._settings)
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Copy all settings into the dict."""
-        target_dict.update(self._settings)
+        """Copy all settings into the dict: those set as a number, a boolean or bytes as such, and others as texts."""
+        target_dict.update({**self._settings, **self._typed})
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
         """Copy all settings of ``other``, with ``prefix`` before each key."""
@@ -194,7 +201,7 @@ class Configuration:
                 f"a Configuration is wanted, not a {type(other).__name__}; Configuration.from_dict(...) makes one of a dict"
             )
         for key, value in other._settings.items():
-            self._put((prefix or "") + key, value)
+            self._put((prefix or "") + key, value, other._typed.get(key))
         return self
 
     def contains_key(self, key: str) -> bool:
@@ -207,6 +214,7 @@ class Configuration:
 
     def remove_config(self, key: str) -> bool:
         """Remove a setting; return whether it was set."""
+        self._typed.pop(self._key(key), None)
         return self._settings.pop(self._key(key), None) is not None
 
     def __eq__(self, other: object) -> bool:
@@ -220,6 +228,10 @@ class Configuration:
 
     def __repr__(self) -> str:
         return f"Configuration({self._settings!r})"
+
+    def __str__(self) -> str:
+        """All settings in Flink's form, ``{key=value, ...}``, in the order of their keys."""
+        return f"{{{', '.join(f'{key}={value}' for key, value in sorted(self._settings.items()))}}}"
 
 
 def _text(value: Any) -> str:

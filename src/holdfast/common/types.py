@@ -37,8 +37,8 @@ class Row(RowSlots):
     Named fields keep the order in which they were given. A row without names has no attributes. Call a row of
     strings to make rows with these field names.
 
-    Two rows are equal when their kinds and values are; when both have names, values are compared by name. A row
-    never equals a tuple.
+    Two rows are equal when their kinds, values and names are, in their order. A row without names has Flink's
+    default ones, f0, f1, and so on. A row never equals a tuple.
 
     Examples:
         >>> row = Row(name="Asha", age=31)
