@@ -204,7 +204,7 @@ def the_evictor_of_a_window_join_removes_elements_of_both_streams() -> None:
         *ASSIGNERS,
     ],
 )
-def late_elements_of_a_window_join_go_to_the_side_output_as_they_are(assigner: Any) -> None:
+def the_late_elements_of_a_window_join_go_to_the_side_output_as_they_are(assigner: Any) -> None:
     build = grouped(assigner, lambda windows: windows.side_output_late_data(LATE_LEFT))
     with TwoInputTestHarness(build) as harness:
         harness.process_both_watermarks(50)
