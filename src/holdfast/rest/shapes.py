@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.common.config_options import PipelineOptions
 from holdfast.common.configuration import Configuration
+from holdfast.common.secrets import masked_settings
 from holdfast.metrics.job import JobSnapshot, VertexSnapshot
 from holdfast.metrics.stats import CheckpointStats, FailedCheckpoint
 
@@ -26,7 +27,6 @@ _TASK_STATE_OF_JOB = {
     "FAILING": "FAILED",
     "INITIALIZING": "INITIALIZING",
 }
-_SECRETS = ("password", "secret", "token", "access-key", "api-key", "apikey", "account.key", "auth-params", "jaas")
 
 
 def metric_list(values: Mapping[str, float]) -> list[Json]:
@@ -119,14 +119,9 @@ def config(job: JobSnapshot, settings: Mapping[str, str]) -> Json:
             "restart-strategy": settings.get("restart-strategy.type", "default"),
             "job-parallelism": max((vertex.parallelism for vertex in job.vertices), default=-1),
             "object-reuse-mode": Configuration.from_dict(dict(settings)).get(PipelineOptions.OBJECT_REUSE),
-            "user-config": {key: "******" if _secret(key) else value for key, value in sorted(settings.items())},
+            "user-config": masked_settings(settings),
         },
     }
-
-
-def _secret(key: str) -> bool:
-    key = key.lower().replace("_", "-")
-    return any(word in key for word in _SECRETS)
 
 
 def checkpoints(job: JobSnapshot) -> Json:

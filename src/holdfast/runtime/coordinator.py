@@ -109,7 +109,7 @@ class Coordinator:
         self._savepoint = restore_from if isinstance(restore_from, StartFromSavepoint) else None
         self._machine = CoordinatorMachine(plan, strategy, pace)
         self._metrics = metrics
-        self._notices = Notices(plan.name, metrics, checkpoint_log)
+        self._notices = Notices(plan.name, metrics, checkpoint_log, plan.config)
         self._inbox: SimpleQueue[Event | BaseException] = SimpleQueue()
         """Events from other threads. An exception in it, fatal for the driver, is raised in the coordinator's thread."""
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.checkpoint.log import CheckpointLog
+from holdfast.common.secrets import masked
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats, StandbyStats
 from holdfast.runtime import instructions
@@ -32,7 +33,11 @@ _STEPS = {
 class Notices:
     """The log and metrics of a job."""
 
-    def __init__(self, job_name: str, metrics: JobMetrics, checkpoint_log: CheckpointLog) -> None:
+    def __init__(
+        self, job_name: str, metrics: JobMetrics, checkpoint_log: CheckpointLog, settings: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        """Those of the job, whose secrets are not shown in texts of errors."""
         self._job_name = job_name
         self._metrics = metrics
         self._log = checkpoint_log
@@ -76,8 +81,8 @@ class Notices:
                 self._metrics.checkpoint_restored(checkpoint_id, savepoint, is_savepoint=True)
                 self._metrics.event("resume", f"The job starts from savepoint {savepoint}.")
             case instructions.SavepointFailed(request, failure):
-                log.warning("savepoint %s could not be written, the job goes on:%s", request.uri, _text(failure))
-                self._metrics.event("savepoint", f"The savepoint {request.uri} could not be written: {failure}")
+                log.warning("savepoint %s could not be written, the job goes on:%s", request.uri, self._indented(failure))
+                self._metrics.event("savepoint", f"The savepoint {request.uri} could not be written: {self._text(failure)}")
             case instructions.SavepointRefused(request):
                 log.info("savepoint %s was not written: the job is about to end", request.uri)
             case instructions.Rescaled(request):
@@ -90,18 +95,18 @@ class Notices:
             case instructions.ClockStepped(step, milliseconds):
                 log.warning("job %r: %s", self._job_name, _STEPS[step] % (milliseconds / 1000))
             case instructions.EpochFailed(epoch, failure):
-                self._metrics.checkpoint_failed(epoch, (str(failure) or repr(failure)).splitlines()[0])
+                self._metrics.checkpoint_failed(epoch, self._text(failure).splitlines()[0])
             case instructions.JobFailure(failure, task):
-                self._metrics.failure(time.time_ns() // 1_000_000, str(failure) or repr(failure), task)
+                self._metrics.failure(time.time_ns() // 1_000_000, self._text(failure), task)
             case instructions.Restarting(failure, task, delay_ms):
                 self._metrics.status("RESTARTING")
                 seconds = delay_ms / 1000
-                log.warning("%s failed; restart in %.1f s:%s", task or "the job", seconds, _text(failure))
-                said = (str(failure) or repr(failure)).strip().splitlines()[-1]
+                log.warning("%s failed; restart in %.1f s:%s", task or "the job", seconds, self._indented(failure))
+                said = self._text(failure).strip().splitlines()[-1]
                 self._metrics.event("restart", f"{task or 'The job'} failed; restart after {seconds:.1f} s. {said}")
             case instructions.CancelledAfterFailure(failure, task, uncommitted):
                 kept = "; its output will be committed when the job is started again" if uncommitted else ""
-                log.warning("%s failed during its cancellation%s:%s", task or "the job", kept, _text(failure))
+                log.warning("%s failed during its cancellation%s:%s", task or "the job", kept, self._indented(failure))
             case instructions.InputEnded():
                 log.info("the input of job %r has ended", self._job_name)
             case _:
@@ -127,7 +132,9 @@ class Notices:
             "epoch %d: %d records in %.3f s, %s", stats.epoch, stats.records_in, stats.duration_ms / 1000, stats.phases
         )
 
+    def _text(self, failure: BaseException) -> str:
+        return masked(str(failure) or repr(failure), self._settings)
 
-def _text(failure: BaseException) -> str:
-    text = str(failure) or repr(failure)
-    return f"\n{text}" if "\n" in text else f" {text}"
+    def _indented(self, failure: BaseException) -> str:
+        text = self._text(failure)
+        return f"\n{text}" if "\n" in text else f" {text}"

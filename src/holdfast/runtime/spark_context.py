@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.secrets import names_secret
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
@@ -327,13 +328,16 @@ def _has_own_archive(settings: Mapping[str, str]) -> bool:
 
 
 def _by_scripts(settings: Mapping[str, str]) -> Any:
+    from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
+    # They stand in the command line, which every user of the machine can read: secrets come with the context.
+    shown = SparkConf().setAll([(key, value) for key, value in settings.items() if not names_secret(key)])
     reading, writing = os.pipe()
     said: collections.deque[bytes] = collections.deque(maxlen=20)
     threading.Thread(target=pass_on, args=(reading, said), name="holdfast-java-output", daemon=True).start()
     try:
-        return launch_gateway(_conf(settings), {"stderr": writing})
+        return launch_gateway(shown, {"stderr": writing})
     finally:
         os.close(writing)
 

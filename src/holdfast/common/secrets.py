@@ -1,0 +1,46 @@
+"""Secrets among settings: which ones they are, and texts without them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["MASK", "masked", "masked_settings", "names_secret"]
+
+MASK = "******"
+_WORDS = (
+    "password", "passwd", "secret", "token", "access-key", "api-key", "apikey", "account.key", "private-key", "credential",
+    "auth-params", "auth.user.info", "jaas",
+)  # fmt: skip
+_SHORTEST = 6
+"""Characters of a value that is looked for in other texts: a shorter one would be found by chance."""
+_IN_URL = re.compile(r"(://[^\s/@:]*:)[^\s/@]+(?=@)")
+_IN_TEXT = re.compile(r"""((?:password|passwd|pwd|secret[-_]?key)["']?\s*[=:]\s*["']?)[^\s&;,"'}\])]+""", re.IGNORECASE)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a setting of this name holds a secret.
+
+    >>> names_secret("s3.secret-key"), names_secret("db.passwd"), names_secret("parallelism.default")
+    (True, True, False)
+    """
+    name = name.lower().replace("_", "-")
+    return any(word in name for word in _WORDS)
+
+
+def masked(text: str, settings: Mapping[str, str] | None = None) -> str:
+    """A text without the values of secret settings, passwords in URLs, and what stands behind ``password=``.
+
+    >>> masked("no answer of jdbc:postgresql://me:hush@db/shop?password=hush")
+    'no answer of jdbc:postgresql://me:******@db/shop?password=******'
+    >>> masked("HTTP 403 for key AKIA-hush", {"s3.secret-key": "AKIA-hush"})
+    'HTTP 403 for key ******'
+    """
+    for value in {value for name, value in (settings or {}).items() if names_secret(name) and len(value) >= _SHORTEST}:
+        text = text.replace(value, MASK)
+    return _IN_TEXT.sub(rf"\1{MASK}", _IN_URL.sub(rf"\1{MASK}", text))
+
+
+def masked_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings, sorted, without secrets in their values."""
+    return {name: MASK if names_secret(name) else masked(value, settings) for name, value in sorted(settings.items())}
