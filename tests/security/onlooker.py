@@ -78,7 +78,7 @@ def answers_call(port: int, token: str) -> bool:
         try:
             client.connect(("127.0.0.1", port))
             if token:
-                client.sendall(f"A\n{token}\ne\n".encode())
+                client.sendall(f"A\n{token}\n".encode())
                 if not client.recv(64).startswith(b"!y"):
                     return False
             client.sendall(ASK_JVM)
