@@ -8,7 +8,7 @@ import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -185,6 +185,35 @@ def test_requests_in_flight_are_sent_again_after_a_crash_at_any_parallelism(job,
     again = ASKED - asked
     assert set(again) >= set(range(10))
     assert set(again) & emitted == set()
+
+
+class Backwards(AsyncFunction):
+    """Answers the elements below 10 once the gate is open, the last one first."""
+
+    answered: ClassVar[set[int]] = set()
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        while value < 10 and not (GATE.is_set() and self.answered.issuperset(range(value + 1, 10))):
+            await asyncio.sleep(0.002)
+        self.answered.add(value)
+        return [value]
+
+
+@pytest.mark.parametrize("parallelism", [2, 3, 4])
+def the_order_of_results_is_kept_if_requests_in_flight_are_restored_at_another_parallelism(job, gate, parallelism):
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = env.from_source(SplitSource({"s": list(range(40))}, 0), WatermarkStrategy.no_watermarks(), "n")
+        results = waiting("ordered", source, Backwards()).uid("asks")
+        results.key_by(lambda value: "all").map(lambda value: value).uid("by key").sink_to(LedgerSink("out"))
+
+    Backwards.answered.clear()
+    lab = job(build, parallelism=1, budget=10)
+    assert not lab._run_until("after complete", 2)
+    assert LEDGERS["out"].values == []
+    lab.parallelism = parallelism
+    gate.set()
+    assert lab._run_until("", 0)
+    assert LEDGERS["out"].values == list(range(40))
 
 
 @both

@@ -282,8 +282,10 @@ def asked(d: Drawing, of: str) -> Any:
         ("unordered_wait_with_retry", ", NO_RETRY"),
     )
     text = f"AsyncDataStream.{how}({of}, Asked(), TEN_SECONDS{more_arguments})"
-    # Requests without an answer are divided among the subtasks of a restart by their number: the order of a key may change.
-    return d.add(text, replace(stream, ordered=False, placed=False), of)
+    # At another parallelism, requests that were sent come to other subtasks than their keys: between two operators of them,
+    # with a shuffle between them, there is no order.
+    ordered = stream.ordered and how.startswith("ordered") and not any("AsyncDataStream" in line for line in d.lines)
+    return d.add(text, replace(stream, ordered=ordered, placed=False), of)
 
 
 def columns(d: Drawing, of: str) -> Any:

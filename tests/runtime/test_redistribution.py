@@ -11,6 +11,7 @@ from holdfast.checkpoint.metadata import (
     BROADCAST,
     SPLIT,
     UNION,
+    WHOLE,
     KeyedHandle,
     ListedState,
     ListPart,
@@ -64,6 +65,16 @@ def the_elements_of_split_state_are_dealt_out_evenly_and_in_order(stored: list[l
         assert dealt == before
     else:
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+@given(lists, subtasks)
+def the_list_of_a_subtask_that_stays_whole_is_given_to_one_subtask(stored: list[list[ListPart]], parallelism: int):
+    dealt = shares(listed(WHOLE, stored), parallelism)
+    before = [elements(parts) for parts in stored]
+    assert [e for share in dealt for e in share] == [e for share in before for e in share]
+    for number, share in enumerate(before):
+        alone = [share if n == number else [] for n in range(len(before))]
+        assert share in shares(listed(WHOLE, [[ListPart(each)] for each in alone]), parallelism)
 
 
 @given(lists, subtasks)

@@ -24,6 +24,7 @@ __all__ = [
     "OWN",
     "SPLIT",
     "UNION",
+    "WHOLE",
     "CheckpointMetadata",
     "KeyedHandle",
     "ListPart",
@@ -39,6 +40,8 @@ _CHANGELOG = ":changelog"
 
 SPLIT = "split"
 """Redistribution of listed state: at another parallelism, the elements of all subtasks are divided evenly, in order."""
+WHOLE = "whole"
+"""Redistribution of listed state: at another parallelism, the list of each subtask stays in one piece."""
 UNION = "union"
 """Redistribution of listed state: every subtask gets all subtasks' elements (Flink's union list state)."""
 BROADCAST = "broadcast"
@@ -136,7 +139,7 @@ class ListedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A listed state of an operator: its redistribution and the type of its elements."""
 
     mode: str
-    """`SPLIT`, `UNION`, `BROADCAST` or `OWN`."""
+    """`SPLIT`, `WHOLE`, `UNION`, `BROADCAST` or `OWN`."""
     type: dict[str, Any] | None = None
     """Serializer snapshot of the element type; None: elements are pickled."""
 

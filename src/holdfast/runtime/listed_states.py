@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.metadata import BROADCAST, CHANNEL_STATE, SPLIT, UNION, ListedState, ListPart
+from holdfast.checkpoint.metadata import BROADCAST, CHANNEL_STATE, SPLIT, UNION, WHOLE, ListedState, ListPart
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import pickling
 from holdfast.common.typeinfo.text import type_text
@@ -25,7 +25,12 @@ T = TypeVar("T")
 _INLINE = 1 << 10
 """Lists of more bytes than this are stored in a file, so that the metadata stays small."""
 
-_KINDS = {SPLIT: "an operator list state", UNION: "a union list state", BROADCAST: "a broadcast state"}
+_KINDS = {
+    SPLIT: "an operator list state",
+    WHOLE: "a list state of each subtask",
+    UNION: "a union list state",
+    BROADCAST: "a broadcast state",
+}
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -38,6 +43,8 @@ class ListedStates:
         """``where`` names the operator in messages."""
         self.restored = stored is not None
         """Whether the checkpoint has state of the operator."""
+        self.moved = stored is not None and stored.moved
+        """Whether the state was stored at another parallelism."""
         self._storage = storage
         self._where = where
         self._listed: dict[str, ListedState] = {} if stored is None else _without(stored.listed)
@@ -134,7 +141,7 @@ class ListedStates:
 
 def judge_list(stored: ListedState, mode: str, form: ElementForm | None) -> Verdict:
     """Judge whether a stored list fits a new declaration of the same name; ``form`` is None for lists of pickles."""
-    if stored.mode != mode:
+    if stored.mode != mode and (stored.mode, mode) != (SPLIT, WHOLE):  # what was divided may stay whole from now on
         return Incompatible("a state cannot change its kind")
     return AsIs() if form is None else form.judge(stored.type)
 

@@ -13,6 +13,7 @@ from holdfast.checkpoint.metadata import (
     CHANNEL_STATE,
     OWN,
     UNION,
+    WHOLE,
     KeyedHandle,
     ListedState,
     ListPart,
@@ -37,6 +38,8 @@ class OperatorSnapshot:
     """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
     definition: dict[str, Any] | None = None
     """What the state was stored by (`holdfast.runtime.definitions`)."""
+    moved: bool = False
+    """Whether it was stored at another parallelism."""
 
     def with_channel_state(self, parts: list[ListPart]) -> OperatorSnapshot:
         """Add the input that the subtask has not processed."""
@@ -60,6 +63,7 @@ def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> Op
         listed=operator.listed,
         generator=_generator(operator.generators, parallelism, subtask),
         definition=operator.definition,
+        moved=len(operator.subtasks) not in (0, parallelism),
     )
 
 
@@ -85,6 +89,8 @@ def _share(stored: Sequence[list[ListPart]], mode: str, parallelism: int, subtas
         return stored[subtask % len(stored)]
     if len(stored) == parallelism:
         return stored[subtask]
+    if mode == WHOLE:  # by the subtask alone: operators of a chain that were together are together again
+        return [p for old, parts in enumerate(stored) if old * parallelism // len(stored) == subtask for p in parts]
     every = [part for parts in stored for part in parts]
     if mode == OWN:
         return every

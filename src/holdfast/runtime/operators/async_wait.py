@@ -2,7 +2,8 @@
 
 The requests of a subtask run in an event loop (`EventLoop`); the queue (`ResultQueue`) keeps their order. A request that has
 no results when the epoch ends does not hold it up: its element goes into the operator's list state and the results are
-emitted in a later epoch. After a restore, the requests in the list state are sent again.
+emitted in a later epoch. After a restore, the requests in the list state are sent again. If the parallelism has changed, the
+elements behind them may come to another subtask: ordered results are emitted in the opening epoch, without input.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoint.metadata import SPLIT
+from holdfast.checkpoint.metadata import WHOLE
 from holdfast.common import pickling
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy
@@ -41,7 +42,7 @@ class _AsyncWait(Operator):
         self._loop: EventLoop | None = None
         self._emitted = MIN_TIMESTAMP
         """The last watermark that was sent downstream."""
-        self._idle = self._held = False
+        self._idle = self._held = self._settles = False
         self._values: list[Any] = []
         self._stamps: list[int] = []
         self._late_by = MIN_TIMESTAMP
@@ -55,7 +56,8 @@ class _AsyncWait(Operator):
         name = f"async-{context.uid}-{context.subtask}"
         self._loop = EventLoop(spec.func, spec.timeout_ms, spec.strategy, spec.capacity, context.copied, name)
         self._loop.call(self._open_function)
-        self._stored = context.lists.stored(_IN_FLIGHT, SPLIT)
+        self._settles = spec.ordered and context.lists.moved
+        self._stored = context.lists.stored(_IN_FLIGHT, WHOLE)
         self._send([_restored(stored) for stored in self._stored])
 
     async def _open_function(self) -> None:
@@ -79,6 +81,9 @@ class _AsyncWait(Operator):
         self._life.epoch = epoch
 
     def end_epoch(self) -> None:
+        if self._settles:
+            self.settle()
+            self._settles = False
         self._take()
         self._emit()
         self.context.forward_idle(self._idle and not len(self._queue), self._held or len(self._queue) > 0)
