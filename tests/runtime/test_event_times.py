@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +13,13 @@ from holdfast.checkpoint.metadata import OperatorCheckpoint
 from holdfast.common import WatermarkStrategy
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import ConfigurationError
 from holdfast.runtime.clock import Clock, EventTime
 from holdfast.runtime.event_times import event_times
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.records import RecordBatch
 from holdfast.state.key_groups import key_group, key_group_range
+from holdfast.state_api.regrouping import of_other_groups
 
 MAX = 16
 times = st.integers(-5, 5)
@@ -110,3 +113,23 @@ def an_element_is_processed_at_the_event_time_of_its_key_and_a_window_fires_for_
         clock.advance(watermark, lambda time: fired.append([list(clock.unfired(pairs, each)) for each in (99, 101)]))
     assert fired == [[pairs[1:], pairs]] * 2 + [[pairs, pairs]]
     assert clock.event_time == EventTime(101)
+
+
+@given(times, st.integers(1, 5), st.integers(1, 5))
+def the_event_time_of_windows_goes_on_with_another_number_of_key_groups(watermark: int, before: int, after: int):
+    windows = OperatorCheckpoint(
+        "reduce", max_parallelism=7, parallelism=before, watermarks=[watermark] * before, definition={"form": "panes"}
+    )
+    other = of_other_groups("keyed", windows, MAX)
+    assert other.max_parallelism == MAX
+    assert set(of_key_groups(restored({"keyed": other}, "keyed", after), after).values()) == {watermark}
+
+
+@pytest.mark.parametrize(("watermarks", "ahead"), [([5, 9], []), ([5, 5], [(0, 2, 9)])])
+def the_windows_whose_key_groups_have_fired_up_to_different_times_keep_their_number(watermarks: Any, ahead: Any):
+    windows = OperatorCheckpoint("reduce", parallelism=2, watermarks=watermarks, ahead=ahead, definition={"form": "panes"})
+    with pytest.raises(ConfigurationError, match="'keyed' cannot change: .* from 5 to 9 ms, .* twice"):
+        of_other_groups("keyed", windows, MAX)
+    assert of_other_groups("keyed", windows, windows.max_parallelism) is windows
+    timers = msgspec.structs.replace(windows, definition=None)
+    assert of_other_groups("keyed", timers, MAX).watermarks == [5, 5]

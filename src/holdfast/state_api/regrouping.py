@@ -1,4 +1,4 @@
-"""RegroupTask: writes parts of keyed state with another number of key groups."""
+"""Another number of key groups: of an operator in a checkpoint, and of its keyed state."""
 
 from __future__ import annotations
 
@@ -7,15 +7,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.metadata import OperatorCheckpoint
 from holdfast.checkpoint.storage import Storage
+from holdfast.errors import ConfigurationError
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import Part, opened_part
 from holdfast.state.delta import write_delta
 from holdfast.state.portions import in_files, portions
 from holdfast.state_api.bootstrap_task import Target
 
-__all__ = ["RegroupTask"]
+__all__ = ["RegroupTask", "of_other_groups"]
+
+
+def of_other_groups(uid: str, operator: OperatorCheckpoint, max_parallelism: int) -> OperatorCheckpoint:
+    """An operator with another number of key groups, in each of which the keys of all former ones mix.
+
+    Raises:
+        ConfigurationError: it has windows, joins or patterns that some of its key groups have fired further than others.
+    """
+    if operator.max_parallelism == max_parallelism:
+        return operator
+    times = {*operator.watermarks, *(reached for _, _, reached in operator.ahead)}
+    if len(times) > 1 and operator.definition is not None:
+        raise ConfigurationError(
+            f"the number of key groups of operator {uid!r} cannot change: its key groups have fired up to different event "
+            f"times, from {min(times)} to {max(times)} ms, and together they would fire some results twice. Start the job "
+            f"from this savepoint with its {operator.max_parallelism} key groups, and take another one when event time has "
+            "gone on"
+        )
+    least = [min(times)] * len(operator.watermarks) if times else []
+    return msgspec.structs.replace(operator, max_parallelism=max_parallelism, watermarks=least, ahead=[])
 
 
 @dataclass(frozen=True)

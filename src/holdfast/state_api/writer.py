@@ -30,7 +30,7 @@ from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state_api.bootstrap import StateTransformation
 from holdfast.state_api.bootstrap_task import Target
 from holdfast.state_api.catalog import Snapshot, open_snapshot
-from holdfast.state_api.regrouping import RegroupTask
+from holdfast.state_api.regrouping import RegroupTask, of_other_groups
 from holdfast.state_api.spark_jobs import on_spark
 
 if TYPE_CHECKING:
@@ -253,6 +253,11 @@ class SavepointWriter:
         return storage.uri
 
     def _check_counts(self) -> None:
+        """Check the numbers of key groups.
+
+        Raises:
+            ConfigurationError: the operators cannot have them.
+        """
         counts = {each.operator.max_parallelism for each in self.stored.values() if each.operator is not None}
         new = [uid for uid in self.added if uid not in self.stored or self.stored[uid].operator is None]
         if new and counts and not self.regroup and self.max_parallelism not in counts:
@@ -261,13 +266,15 @@ class SavepointWriter:
                 f"have {', '.join(map(str, sorted(counts)))}: begin with new_savepoint(max_parallelism=...) of that number, "
                 "or call change_max_parallelism()"
             )
+        for uid in self.stored:
+            self._operator(uid)
 
     def _operator(self, uid: str) -> OperatorCheckpoint:
         """An operator before its transformations, with its files where they are now."""
         stored = self.stored[uid].operator if uid in self.stored else None
         if stored is None:
             return OperatorCheckpoint(uid, True, self.max_parallelism)
-        return _of_other_groups(stored, self.max_parallelism) if self.regroup else stored
+        return of_other_groups(uid, stored, self.max_parallelism) if self.regroup else stored
 
     def _copied(self, target: Target) -> dict[str, OperatorCheckpoint]:
         """The operators of existing savepoints, with copies of their files."""
@@ -291,7 +298,7 @@ class SavepointWriter:
             copies += [(self.stored[uid].storage.uri, at, name) for at, name in names.items()]
             if uid in regrouped:
                 without = [SubtaskState([], state.lists) for state in operator.subtasks]
-                operator = msgspec.structs.replace(_of_other_groups(operator, self.max_parallelism), subtasks=without)
+                operator = msgspec.structs.replace(self._operator(uid), subtasks=without)
             operators[uid] = renamed_operator(operator, names)
         if copies:
             copying = _Copy(target)
@@ -369,9 +376,3 @@ def _savepoint(path: str, options: Mapping[str, str] | None) -> Snapshot:
         )
     verify_files(snapshot.storage, snapshot.checkpoint)
     return snapshot
-
-
-def _of_other_groups(operator: OperatorCheckpoint, max_parallelism: int) -> OperatorCheckpoint:
-    """An operator with another number of key groups; its event time is the least, since all subtasks' keys mix in each."""
-    least = [min(operator.watermarks)] * len(operator.watermarks) if operator.watermarks else []
-    return msgspec.structs.replace(operator, max_parallelism=max_parallelism, watermarks=least, ahead=[])
