@@ -128,7 +128,7 @@ def the_event_time_of_windows_goes_on_with_another_number_of_key_groups(watermar
 @pytest.mark.parametrize(("watermarks", "ahead"), [([5, 9], []), ([5, 5], [(0, 2, 9)])])
 def the_windows_whose_key_groups_have_fired_up_to_different_times_keep_their_number(watermarks: Any, ahead: Any):
     windows = OperatorCheckpoint("reduce", parallelism=2, watermarks=watermarks, ahead=ahead, definition={"form": "panes"})
-    with pytest.raises(ConfigurationError, match="'keyed' cannot change: .* from 5 to 9 ms, .* twice"):
+    with pytest.raises(ConfigurationError, match=r"'keyed' cannot change: .* from 5 to 9 ms, .* twice"):
         of_other_groups("keyed", windows, MAX)
     assert of_other_groups("keyed", windows, windows.max_parallelism) is windows
     timers = msgspec.structs.replace(windows, definition=None)
