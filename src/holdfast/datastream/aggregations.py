@@ -6,14 +6,20 @@ Results are new elements; stored elements are never changed in place.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.types import Row
+from holdfast.errors import IncompatibleState
+from holdfast.functions.defined_state import DefinedState
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Max", "MaxBy", "Min", "MinBy", "Sum"]
 
 
-class _ByPosition:
+class _ByPosition(DefinedState):
     """Base of the aggregations: reads and replaces one field."""
 
     def __init__(self, position: int | str) -> None:
@@ -22,6 +28,19 @@ class _ByPosition:
                 f"{type(self).__name__} takes a field's index or name, not a {type(position).__name__} ({position!r})."
             )
         self.position = position
+
+    def definition(self) -> dict[str, Any]:
+        """Which aggregate of which field the stored element has."""
+        return {"of": "a rolling aggregation", "aggregate": type(self).__name__, "field": self.position}
+
+    def continuing(self, stored: Mapping[str, Any]) -> Self:
+        """None goes on with another aggregate.
+
+        Raises:
+            IncompatibleState: always.
+        """
+        before, now = (f"{each['aggregate']} of field {each['field']!r}" for each in (stored, self.definition()))
+        raise IncompatibleState(f"it has the {before} of each key, and the program's is the {now}")
 
     def read(self, element: Any) -> Any:
         """Return the field of ``element`` at the position."""

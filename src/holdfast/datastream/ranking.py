@@ -167,16 +167,20 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
             "descending": self._descending,
             "unique key": self._unique_key is not None,
             "rank": self._rank_field is not None,
+            "rank field": self._rank_field,
         }
 
     def continuing(self, stored: Mapping[str, Any]) -> TopN:
         """What was left out is not there, and what was emitted stands.
 
         Raises:
-            IncompatibleState: always.
+            IncompatibleState: the elements, or the rows that were emitted, are others.
         """
         own = self.definition()
-        was, now = (", ".join(f"{name} {each[name]}" for name in own if own[name] != stored[name]) for each in (stored, own))
+        others = [name for name in own if own[name] != stored.get(name, own[name])]  # earlier checkpoints tell less
+        if not others:
+            return self
+        was, now = (", ".join(f"{name} {each[name]}" for name in others) for each in (stored, own))
         raise IncompatibleState(f"it has the best elements by {was}, and the program's top_n() has {now}")
 
     def open(self, runtime_context: RuntimeContext) -> None:

@@ -6,13 +6,15 @@ old value of a change is the new value of the one before, so a change can be tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.errors import IncompatibleState
+from holdfast.functions.defined_state import DefinedState
 from holdfast.runtime.copies import copied
 
 __all__ = [
@@ -109,13 +111,33 @@ class Mapped:
         return changed(key, None if new is None else mapper(new), None if old is None else mapper(old))
 
 
-class JoinTables(KeyedCoProcessFunction[Any, Change, Change, Change]):
+_KINDS = {(False, False): "inner", (True, False): "left", (False, True): "right", (True, True): "outer"}
+
+
+def _other_join(stored: Mapping[str, Any], own: Mapping[str, Any]) -> IncompatibleState:
+    before, now = (_KINDS[each["outer"][0], each["outer"][1]] for each in (stored, own))
+    return IncompatibleState(f"its results are those of the kind {before!r} of join, and the program's join is {now!r}")
+
+
+class JoinTables(KeyedCoProcessFunction[Any, Change, Change, Change], DefinedState):
     """Joins two tables by key."""
 
     def __init__(self, joiner: Callable[[Any, Any], Any], keeps_left: bool, keeps_right: bool) -> None:
         self._joiner = joiner
         self._keeps_left = keeps_left
         self._keeps_right = keeps_right
+
+    def definition(self) -> dict[str, Any]:
+        """Which sides' rows have a result without a partner."""
+        return {"of": "a join of tables", "outer": [self._keeps_left, self._keeps_right]}
+
+    def continuing(self, stored: Mapping[str, Any]) -> JoinTables:
+        """None goes on with another kind of join: it would take back results that were never emitted.
+
+        Raises:
+            IncompatibleState: always.
+        """
+        raise _other_join(stored, self.definition())
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the states of both values."""
@@ -284,12 +306,24 @@ class Subscribe(KeyedProcessFunction[Any, Change, Any]):
         return (_ALONE, key) if found is None else (_BY_KEY, found)
 
 
-class JoinForeignKey(KeyedCoProcessFunction[Any, Any, Change, Any]):
+class JoinForeignKey(KeyedCoProcessFunction[Any, Any, Change, Any], DefinedState):
     """Joins the rows that refer to a row with it: triples of key, version and result."""
 
     def __init__(self, joiner: Callable[[Any, Any], Any], keeps_left: bool) -> None:
         self._joiner = joiner
         self._keeps_left = keeps_left
+
+    def definition(self) -> dict[str, Any]:
+        """Whether rows have a result without a partner."""
+        return {"of": "a join of tables by a foreign key", "outer": [self._keeps_left, False]}
+
+    def continuing(self, stored: Mapping[str, Any]) -> JoinForeignKey:
+        """None goes on with another kind of join: rows that wait for a partner would not get their other result.
+
+        Raises:
+            IncompatibleState: always.
+        """
+        raise _other_join(stored, self.definition())
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the states of the rows that refer, and of the row."""

@@ -102,8 +102,12 @@ class NewestVersion(KeyedProcessFunction[Any, Any, Change]):
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Change]:
         """Forget a deletion: an older version can no longer come."""
-        if self._value.value() is None and self._since.value() == timestamp - self._retention:
-            self._since.clear()
+        since = self._since.value()
+        if self._value.value() is None and since is not None:
+            if since + self._retention <= timestamp:
+                self._since.clear()
+            else:  # it is a later deletion, or the table has another retention now
+                ctx.timer_service().register_event_time_timer(since + self._retention)
         return ()
 
 

@@ -83,6 +83,7 @@ def described(spec: WindowSpec, form: str) -> dict[str, Any]:
         "event time": assigner.is_event_time(),
         "form": form,
         "content": _content(spec),
+        "inputs": 1 + spec.two_inputs,
     }
 
 
@@ -133,6 +134,9 @@ def check_continues(own: Mapping[str, Any], stored: Mapping[str, Any], merges: b
     kinds = own["kind"], stored["kind"]
     if kinds[0] != kinds[1]:
         raise IncompatibleState(f"it has {stored['kind']} ({_shown(stored)}), and the program {own['kind']} ({_shown(own)})")
+    if own["inputs"] != stored.get("inputs", own["inputs"]):  # earlier checkpoints do not tell
+        joins = ["a window join" if each["inputs"] == 2 else "windows of one stream" for each in (stored, own)]
+        raise IncompatibleState(f"it has elements of {joins[0]}, and the program {joins[1]}")
     if own["event time"] != stored["event time"]:
         times = [f"{'event' if each['event time'] else 'processing'} time" for each in (stored, own)]
         raise IncompatibleState(f"its windows are of {times[0]}, and those of the program of {times[1]}")
