@@ -134,8 +134,9 @@ def _parameters(made: type) -> set[str]:
 
 
 def an_operator_with_state_says_of_each_parameter_what_a_change_does() -> None:
-    for package in ("cep", "datastream", "functions", "runtime", "table"):
-        module = importlib.import_module(f"holdfast.{package}")
+    packages = tuple(f"{holdfast.__name__}.{name}." for name in ("cep", "datastream", "functions", "runtime", "table"))
+    for package in packages:
+        module = importlib.import_module(package[:-1])
         for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
             importlib.import_module(found.name)
     bases = (OperatorFactory, DefinedState, KeyedProcessFunction, KeyedCoProcessFunction)
@@ -143,7 +144,7 @@ def an_operator_with_state_says_of_each_parameter_what_a_change_does() -> None:
         each
         for base in bases
         for each in _all_of(base)
-        if each.__module__.startswith(f"{holdfast.__name__}.") and not inspect.isabstract(each) and each.__name__[0] != "_"
+        if each.__module__.startswith(packages) and not inspect.isabstract(each) and each.__name__[0] != "_"
     }
     assert {each.__name__: _parameters(each) for each in operators} == {
         name: set(parameters) for name, parameters in PARAMETERS.items()
