@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -92,9 +93,12 @@ def the_state_of_a_key_is_queried_while_the_job_runs(
     key, total = first["key"][0].as_py(), first["total"][0].as_py()
     for written in (key, json.dumps(key)):
         assert float(shell.run("query", "totals", "total", written, "payments").stdout) >= total > 0
-    absent = shell.run("query", "totals", "total", "-7")
+    absent = shell.run("query", "totals", "total", "nobody")
     assert (absent.returncode, absent.stdout) == (0, "")
-    assert "the key -7 has no state total" in absent.stderr
+    assert "the key nobody has no state total" in absent.stderr
+    number = shell.run("query", "totals", "total", "-7")
+    assert number.returncode == 3
+    assert "has no key of type number: its keys are of type str" in number.stderr
     unknown = shell.run("query", "totals", "count", "7")
     assert unknown.returncode == 3
     assert "has no state 'count' to query; it has total" in unknown.stderr
@@ -244,6 +248,26 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     done = shell.run(*arguments)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert shell.json("status")["state"] == "RUNNING"
+
+
+def a_list_names_a_driver_that_does_not_answer_and_does_not_wait_for_it(shell: Shell, job: dict[str, Any]) -> None:
+    (driver,) = [each["driver-pid"] for each in shell.json("list")]
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        (listed,) = shell.json("list")
+        shown = shell.run("list")
+    finally:
+        os.kill(driver, signal.SIGCONT)
+    assert (listed["state"], listed["driver-pid"]) == ("NO ANSWER", driver)
+    assert "does not answer" in listed["error"]
+    assert "does not answer" in shown.stderr
+
+
+def the_error_of_a_wrong_option_is_json_if_asked_for(tmp_path: Path) -> None:
+    done = Shell(tmp_path).run("list", "--json", "--no-such-option")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["exit_code"] == 2
+    assert "--no-such-option" in json.loads(done.stdout)["error"]
 
 
 def test_two_jobs_of_one_name_are_told_apart_by_their_ids_and_cancelled(shell: Shell, job: dict[str, Any]) -> None:

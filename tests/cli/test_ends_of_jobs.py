@@ -101,6 +101,22 @@ def a_program_whose_driver_is_killed_is_started_again(shell: Shell) -> None:
     until(lambda: not Path(f"/proc/{first['supervisor_pid']}").exists(), 30)
 
 
+def a_job_that_crashes_in_a_loop_is_listed_with_its_error_and_can_be_cancelled_between_two_attempts(shell: Shell) -> None:
+    text = """
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    numbers = env.from_source(PaymentsSource(rate_per_second=100), WatermarkStrategy.no_watermarks(), "numbers")
+    numbers.map(lambda payment: 1 // int("0" * (Path_exists()))).print()
+    env.execute("loop")
+    """.replace("Path_exists()", "__import__('os').path.exists('crashes')")
+    (shell.directory / "crashes").touch()
+    shell.run("run", "-d", "--restart", "always", "-p", "1", "-D", "rest.port=0", shell.program("loop.py", text))
+    paused = until(lambda: [each for each in shell.json("list") if each["name"] == "loop" and each.get("attempts", 0) > 1])
+    assert paused[0]["state"] == "RESTARTING"
+    assert "ZeroDivisionError" in paused[0]["error"]
+    assert shell.json("cancel", "loop")["state"] == "CANCELED"
+    assert not [each for each in shell.json("list") if each["name"] == "loop"]
+
+
 def test_standby_drivers_take_over_from_a_dead_and_from_a_leaving_one_and_end_with_the_job(tmp_path: Path) -> None:
     one, other = (Shell(tmp_path / name) for name in ("one", "other"))
     text = PAYMENTS.replace('env.execute("payments")', 'env.execute("kept")')

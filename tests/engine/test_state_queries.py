@@ -172,8 +172,14 @@ def a_query_for_state_that_is_not_there_names_what_is(tmp_path):
             asked.query("other", "count", "k1")
         with pytest.raises(ConfigurationError, match="has no state 'counts' to query; it has count, seen, by"):
             asked.query("keyed", "counts", "k1")
-        with pytest.raises(ConfigurationError, match="has no state 'count'"):
+        with pytest.raises(
+            ConfigurationError, match=r"state 'count' of operator .* belongs to no window: ask for it without one"
+        ):
             asked.query("keyed", "count", "k1", window=0)
+        for key in (7, ("k1",)):
+            with pytest.raises(ConfigurationError, match=r"no key of type (number|tuple): its keys are of type str"):
+                asked.query("keyed", "count", key)
+        assert asked.query("keyed", "count", "of this type").value is None
         with pytest.raises(ConfigurationError, match=r"uid 'keyed'. cannot have this key: a key must be hashable"):
             asked.query("keyed", "count", {"k": 1})
 

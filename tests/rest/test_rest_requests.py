@@ -77,6 +77,8 @@ def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobM
     for given, shown in (("-5", -5), (str(1 << 80), str(1 << 80)), ('{"shop": ["anna"]}', {"shop": ["anna"]})):
         answer = client.get(f"/jobs/{ID}/state/totals/count", params={"key": given})
         assert answer.json()["value"][0]["key"] == shown
+    slashed = client.get(f"/jobs/{ID}/state/shops%2Ftotals/count", params={"key": "1"})
+    assert "uid 'shops/totals'" in slashed.text
     for wrong in ({}, {"key": "anna"}, {"key": "NaN"}, {"key": "1", "window": "x"}):
         assert client.get(f"/jobs/{ID}/state/totals/count", params=wrong).status_code == 400
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 __all__ = ["main"]
 
@@ -14,7 +15,21 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         sys.exit(130)
-    app(prog_name="holdfast")
+    if "--json" not in sys.argv[1:]:
+        app(prog_name="holdfast")
+    import typer
+
+    from holdfast.cli.output import print_error
+
+    usage_error: Any = typer.BadParameter.__base__
+    try:
+        code = app(prog_name="holdfast", standalone_mode=False)
+    except usage_error as error:
+        code = error.exit_code
+        print_error(error.format_message(), code, as_json=True)
+    except typer.Abort:
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

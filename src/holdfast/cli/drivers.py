@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +24,7 @@ __all__ = [
     "RunningJob",
     "find_job",
     "known_jobs",
+    "paused_jobs",
     "running_jobs",
     "standbys",
 ]
@@ -117,6 +118,10 @@ class RunningJob:
     record: JobRecord | None
     """None for a job of another machine."""
 
+    def asked_for(self, seconds: float) -> RunningJob:
+        """This job, whose driver is waited for at most so long."""
+        return replace(self, driver=Driver(self.driver.url, self.driver.token, self.record, seconds))
+
     def get(self, page: str = "") -> Any:
         """The answer of the driver to ``/jobs/<id><page>``."""
         return self.driver.get(f"/jobs/{self.id}{page}")
@@ -128,7 +133,7 @@ class RunningJob:
 
 def running_jobs(address: str | None = None) -> list[RunningJob]:
     """The running jobs: of this user on this machine, or of the driver at an address."""
-    known = [record for record in records() if not record.state and not record.stands_by_for]
+    known = [each for each in records() if not each.state and not each.stands_by_for and not each.attempts]
     if address is None:
         return [RunningJob(each.job_id, each.name, Driver(each.url, each.token, each), each) for each in known]
     url = next((each.url for each in known if _url(each.url.partition("://")[2]) == _url(address)), _url(address))
@@ -142,6 +147,11 @@ def running_jobs(address: str | None = None) -> list[RunningJob]:
 def standbys() -> list[JobRecord]:
     """The jobs of this user for which drivers on this machine stand by."""
     return [record for record in records() if not record.state and record.stands_by_for]
+
+
+def paused_jobs(wanted: str | None = None) -> list[JobRecord]:
+    """The jobs whose drivers have died or failed, and that `holdfast run --restart always` starts again."""
+    return [each for each in known_jobs(wanted) if each.attempts and not each.state]
 
 
 def known_jobs(wanted: str | None) -> list[JobRecord]:
@@ -179,6 +189,11 @@ def _none_runs(wanted: str | None, address: str | None) -> str:
                 f"The driver of job {record.name} on this machine stands by: one on {record.stands_by_for} owns the job. "
                 "Ask there, or name its address with -m HOST:PORT."
             )
+    for record in paused_jobs(wanted):
+        return (
+            f"Job {record.name} ({record.job_id}) has failed {record.attempts} times, and is started again: "
+            f"`holdfast status` tells why, `holdfast cancel` ends it, `holdfast logs` shows its log."
+        )
     for record in known_jobs(wanted) if wanted else ():
         return f"Job {record.name} ({record.job_id}) no longer runs: {record.state}. `holdfast status {wanted}` tells more."
     named = f"No job has the name or id {wanted!r}: no" if wanted else "No"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -18,6 +20,7 @@ from holdfast.cli.drivers import (
     RunningJob,
     find_job,
     known_jobs,
+    paused_jobs,
     running_jobs,
     standbys,
 )
@@ -39,7 +42,11 @@ from holdfast.runtime.job_registry import DIED, JobRecord, records
 
 __all__: list[str] = []
 
+RESTARTING = "RESTARTING"
+"""The state of a job between two attempts of `holdfast run --restart always`, too."""
 _TERMINAL = TERMINAL | {DIED}
+_LIST_WAIT_S = 3.0
+"""Seconds that a list waits for one driver, which may be stopped or overloaded."""
 _WAIT_S = 1
 """Seconds between two looks at the progress of an operation."""
 
@@ -53,7 +60,7 @@ def list_jobs(
     """List the running jobs."""
     jobs = [_listed(job) for job in running_jobs(address)]
     if address is None:
-        jobs += [_standing_by(record) for record in standbys()]
+        jobs += [_standing_by(record) for record in standbys()] + [_paused(record) for record in paused_jobs()]
     if all_jobs and address is None:
         jobs += [_ended(record) for record in records() if record.state]
     if json:
@@ -76,11 +83,20 @@ def list_jobs(
         for job in jobs
     ]
     console.print(table(columns, rows, ["RECORDS/S", "BACKLOG"]))
+    for job in jobs:
+        if "error" in job:
+            attempts = f" (attempt {job['attempts']})" if "attempts" in job else ""
+            note(f"{job['name']}{attempts}: {job['error']}")
 
 
 def _listed(job: RunningJob) -> dict[str, Any]:
     try:
-        view = job.get("/view")
+        view = job.asked_for(_LIST_WAIT_S).get("/view")
+    except DriverGone as error:
+        return _shown(job.id, job.name, "NO ANSWER", 0, 0, job.driver.url) | {
+            "driver-pid": job.record.pid if job.record is not None else None,
+            "error": f"its driver does not answer: {error}",
+        }
     except CommandFailed as error:  # it has ended meanwhile, or its server is overloaded
         return _shown(job.id, job.name, "UNKNOWN", 0, 0, job.driver.url) | {"error": str(error)}
     lasted = view["now"] - view["started"]
@@ -94,6 +110,23 @@ def _listed(job: RunningJob) -> dict[str, Any]:
 def _standing_by(record: JobRecord) -> dict[str, Any]:
     lasted = time.time_ns() // 1_000_000 - record.started_ms
     return _shown(record.job_id, record.name, STANDBY, record.started_ms, lasted, "")
+
+
+def _paused(record: JobRecord) -> dict[str, Any]:
+    lasted = time.time_ns() // 1_000_000 - record.started_ms
+    return _shown(record.job_id, record.name, RESTARTING, record.started_ms, lasted, "") | {
+        "attempts": record.attempts,
+        "error": _last_line(record.failure),
+    }
+
+
+def _last_line(failure: str) -> str:
+    """The line of a failure that tells most: that of the error, which ends the traceback."""
+    lines = [line for line in failure.splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith((" ", "Traceback"))]
+    if failure == DIED:
+        return "its driver died without a word (kill -9, out of memory, power)"
+    return (errors or lines or ["unknown"])[0]
 
 
 def _ended(record: JobRecord) -> dict[str, Any]:
@@ -121,6 +154,10 @@ def status(job: JobName = None, address: Address = None, json: AsJson = False) -
     try:
         found = find_job(job, address)
     except CommandFailed as error:
+        paused = [] if address else paused_jobs(job)
+        if len(paused) == 1:
+            _show_paused(paused[0], json)
+            return
         waits = any(job in (None, each.name) or each.job_id.startswith(job or "") for each in standbys())
         record = None if address or waits or error.code != NOT_FOUND else _ended_record(job)
         if record is None:
@@ -182,6 +219,15 @@ def _ended_record(wanted: str | None) -> JobRecord | None:
     return next((record for record in known_jobs(wanted) if record.state), None)
 
 
+def _show_paused(record: JobRecord, as_json: bool) -> None:
+    if as_json:
+        print_json(_paused(record) | {"failure": record.failure, "log": record.log})
+        return
+    console.print(state_text(RESTARTING), f"{record.name} ({record.job_id}) after {record.attempts} failed attempts")
+    console.print(record.failure, markup=False)
+    console.print(f"`holdfast cancel {record.name}` ends it. Log: {record.log}", markup=False)
+
+
 def _show_ended(record: JobRecord, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(record))
@@ -207,6 +253,10 @@ def cancel(
     json: AsJson = False,
 ) -> None:
     """Cancel a job: it completes its epoch and commits its output. The next start resumes from its last checkpoint."""
+    paused = [] if address else paused_jobs(job)
+    if len(paused) == 1 and (job is not None or not running_jobs()):
+        _cancel_paused(paused[0], json)
+        return
     found = find_job(job, address)
     found.change("PATCH", f"?mode=cancel&force={str(force).lower()}")
     with working(f"{found.name}: {'aborting' if force else 'completing'} the epoch", json):
@@ -217,6 +267,22 @@ def cancel(
         print_json({"id": found.id, "name": found.name, "state": state})
     else:
         console.print(state_text(state), f"{found.name} ({found.id}). Start it again to resume.")
+
+
+def _cancel_paused(paused: JobRecord, as_json: bool) -> None:
+    """End the command that starts a job again and again."""
+    os.kill(paused.pid, signal.SIGTERM)  # the record is locked by this process, so it lives
+    with working(f"{paused.name}: ending its restarts", as_json):
+        while any(each.job_id == paused.job_id for each in paused_jobs()):
+            time.sleep(0.1)  # another process ends the job, and tells by files
+    later = [each for each in known_jobs(paused.name) if each.launch == paused.launch and each.job_id != paused.job_id]
+    while any(not each.state and each.started_ms > paused.started_ms for each in later):
+        time.sleep(0.1)
+        later = [each for each in known_jobs(paused.name) if each.launch == paused.launch]
+    if as_json:
+        print_json({"id": paused.job_id, "name": paused.name, "state": "CANCELED"})
+    else:
+        console.print(state_text("CANCELED"), f"{paused.name} ({paused.job_id}). Start it again to resume.")
 
 
 def _final_state(job: RunningJob) -> str:

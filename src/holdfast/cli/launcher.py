@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from holdfast.cli.output import note
-from holdfast.runtime.job_registry import DIED, JobRecord, records, user_directory
+from holdfast.runtime.job_registry import DIED, JobRecord, Registration, records, starts_again, user_directory
 from holdfast.runtime.launch import Launch
 from holdfast.runtime.restore_check import RestoreCheck, read_check
 
@@ -81,6 +81,8 @@ class Launcher:
         )
         self._stored = self._launch.store(directory / "launches")
         self._process: subprocess.Popen[bytes] | None = None
+        self._paused: tuple[JobRecord, Registration] | None = None
+        """The record of the job that has failed, until the next attempt has one: `list` shows it, `cancel` finds it."""
         self._standing_by: set[str] = set()
         """Jobs of the program whose drivers stand by, as far as it is known."""
         self.interrupted = 0
@@ -109,6 +111,7 @@ class Launcher:
         try:
             return self._run(started)
         finally:
+            self._end_pause()
             self._stored.unlink(missing_ok=True)
             self._seen.unlink(missing_ok=True)
 
@@ -120,13 +123,17 @@ class Launcher:
     def _run(self, started: Callable[[JobRecord], None]) -> int:
         pause = _FIRST_PAUSE_S
         known: set[str] = set()
+        attempts = 0
         while True:
             began = time.monotonic()
             status = self._run_once(known, started)
+            self._end_pause()
+            attempts += 1
             if self.interrupted or not self._begins_again(status):
                 return status
             if time.monotonic() - began > _STEADY_S:
-                pause = _FIRST_PAUSE_S
+                pause, attempts = _FIRST_PAUSE_S, 1
+            self._begin_pause(attempts)
             note(f"The program ended with {_told(status)}; it is started again in {pause:.0f} s.")
             if not self._slept(pause):
                 return status
@@ -138,6 +145,17 @@ class Launcher:
             return False
         lost = latest.state in (DIED, "SUSPENDED")
         return self._restart is Restart.ALWAYS or (self._restart is Restart.STANDBY and lost)
+
+    def _begin_pause(self, attempts: int) -> None:
+        job = self.jobs()[0]
+        registration = starts_again(job, attempts)
+        self._paused = None if registration is None else (job, registration)
+
+    def _end_pause(self) -> None:
+        if self._paused is not None:
+            job, registration = self._paused
+            self._paused = None
+            registration.end("CANCELED" if self.interrupted else job.state, job.failure)
 
     def _slept(self, seconds: float) -> bool:
         """Pause; False if that was interrupted."""
@@ -157,6 +175,7 @@ class Launcher:
                 fresh = record.job_id not in known
                 if fresh or (record.job_id in self._standing_by and not record.stands_by_for and not record.state):
                     known.add(record.job_id)
+                    self._end_pause()
                     started(record)
                     self._standing_by.discard(record.job_id)
                     if record.stands_by_for:

@@ -156,7 +156,7 @@ def create_app(
         "/jobs/{job_id}/samples/{request_id}": tokens.reading(pages.sample),
         "/jobs/{job_id}/largest-keys/{request_id}": tokens.reading(pages.largest_keys),
         "/jobs/{job_id}/holds": pages.holds,
-        "/jobs/{job_id}/state/{uid}/{name}": tokens.reading(pages.state),
+        "/jobs/{job_id}/state/{uid:path}/{name}": tokens.reading(pages.state),
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
     }
@@ -167,7 +167,7 @@ def create_app(
         ("POST", "/jobs/{job_id}/stop", pages.stop),
         ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
         ("POST", "/jobs/{job_id}/samples", pages.trigger_sample),
-        ("POST", "/jobs/{job_id}/state/{uid}/largest-keys", pages.trigger_largest_keys),
+        ("POST", "/jobs/{job_id}/state/{uid:path}/largest-keys", pages.trigger_largest_keys),
         ("POST", "/jobs/{job_id}/holds", pages.hold),
         ("PATCH", "/jobs/{job_id}/holds/{hold_id}", pages.renew_hold),
         ("DELETE", "/jobs/{job_id}/holds/{hold_id}", pages.release_hold),

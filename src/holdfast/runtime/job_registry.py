@@ -21,7 +21,7 @@ import msgspec
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.local_directory import LocalDirectory, temporary_directory
 
-__all__ = ["DIED", "JobRecord", "Registration", "died", "records", "register", "user_directory"]
+__all__ = ["DIED", "JobRecord", "Registration", "died", "records", "register", "starts_again", "user_directory"]
 
 _log = logging.getLogger("holdfast")
 
@@ -61,6 +61,9 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The id of the `holdfast run` that started the program."""
     stands_by_for: str = ""
     """The host of the driver that owns the job, while this one stands by; empty if this driver owns the job."""
+    attempts: int = 0
+    """How often `holdfast run --restart always` has begun the job, while it pauses before the next start; ``pid`` is that
+    command's process, and ``failure`` what has ended the latest attempt. Otherwise 0."""
     state: str = ""
     """The final state; empty while the job lives."""
     ended_ms: int = 0
@@ -106,6 +109,7 @@ class Registration:
             failure=failure,
             token="",
             stands_by_for="",
+            attempts=0,
         )
         try:
             _written(self._path, final)
@@ -140,6 +144,24 @@ def register(record: JobRecord) -> Registration | None:
         return None
 
 
+def starts_again(record: JobRecord, attempts: int) -> Registration | None:
+    """Keep the record of an ended job as that of one that this process starts again.
+
+    Returns None, with a warning in the log, if that is impossible.
+    """
+    paused = msgspec.structs.replace(
+        record,
+        pid=os.getpid(),
+        url="",
+        token="",
+        state="",
+        ended_ms=0,
+        attempts=attempts,
+        failure=record.failure or record.state,
+    )
+    return register(paused)
+
+
 def records() -> list[JobRecord]:
     """The known jobs of this user on this machine, the latest first.
 
@@ -158,7 +180,7 @@ def died(job_id: str) -> bool:
         record = _read(_directory() / f"{job_id}.json")
     except (OSError, ConfigurationError):
         return False
-    return record is not None and record.state == DIED
+    return record is not None and (record.state == DIED or record.attempts > 0)
 
 
 def _directory() -> Path:

@@ -112,7 +112,7 @@ class Presence:
 def _jobs_elsewhere() -> list[dict[str, Any]]:
     """The jobs of this user's other drivers on this machine, for the dashboard."""
     try:
-        running = [each for each in records() if not each.state and each.pid != os.getpid()]
+        running = [each for each in records() if not each.state and not each.attempts and each.pid != os.getpid()]
     except (OSError, ConfigurationError):  # without records, jobs are found by their addresses only
         return []
     return [{"id": each.job_id, "name": each.name, "url": each.url, "owner": each.stands_by_for} for each in running]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from holdfast.checkpoint.ids import CheckpointId
@@ -20,7 +21,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.window_content import CONTENTS
 from holdfast.runtime.operators.window_definition import ALIGNED
 from holdfast.runtime.settings import JobSettings
-from holdfast.state.canonical import opened_part, part_of
+from holdfast.state.canonical import Part, opened_part, part_of, parts_of
 from holdfast.state.column import Column
 from holdfast.state.contents import value_of
 from holdfast.state.key_groups import KeyGroupRange, key_group
@@ -141,12 +142,36 @@ class StateQueries:
 
         scratch = self._settings.temporary_directory or tempfile.gettempdir()
         os.makedirs(scratch, exist_ok=True)
-        with opened_part(part, self._storage, self._settings.state_backend, scratch, declare) as state:
+
+        def opened(read: Part) -> AbstractContextManager[KeyedState]:
+            return opened_part(read, self._storage, self._settings.state_backend, scratch, declare)
+
+        with opened(part) as state:
             table = state.spaces[family].tables.get(window) if family in state.spaces else None
             row = None if table is None else table.load_one(key)
-            if row is None or position + 1 >= len(row):
-                return None
-            return value_of(state.schema.states[family].columns[position], row[position + 1], key)
+            if row is not None and position + 1 < len(row) and row[position + 1] is not None:
+                return value_of(state.schema.states[family].columns[position], row[position + 1], key)
+            kinds = _kinds(state, family)
+        if not kinds:  # no other key in its group: look at others
+            with opened(next(parts_of(uid, operator))) as state:
+                kinds = _kinds(state, family)
+        if kinds and _kind(key) not in kinds:
+            raise ConfigurationError(
+                f"operator {where} has no key of type {_kind(key)}: its keys are of type {', '.join(sorted(kinds))} "
+                '(as JSON, the string 7 is "7")'
+            )
+        return None
+
+
+def _kind(key: Any) -> str:
+    """The type of a key; numbers are of one type, as 1 and 1.0 are one key."""
+    return "number" if isinstance(key, int | float) else type(key).__name__
+
+
+def _kinds(state: KeyedState, family: str) -> set[str]:
+    """The types of some of a state's keys."""
+    tables = state.spaces[family].tables.values() if family in state.spaces else ()
+    return {_kind(key) for table in tables for keys, _ in itertools.islice(table.blocks(), 1) for key in keys}
 
 
 def _column(schema: OperatorSchema, where: str, name: str, windowed: bool) -> tuple[str, int]:
@@ -156,6 +181,8 @@ def _column(schema: OperatorSchema, where: str, name: str, windowed: bool) -> tu
         position = schema.column(family, name)
         if position is not None and bool(stored.slices) is windowed:
             return family, position
+        if position is not None and windowed:
+            raise ConfigurationError(f"state {name!r} of operator {where} belongs to no window: ask for it without one")
     known = [
         column.name + (" (with the start of a window)" if stored.slices else "")
         for stored in families.values()

@@ -35,7 +35,7 @@ def hold_checkpoint(job: JobClient | str, token: str | None = None) -> AbstractC
     """
     if isinstance(job, JobClient):
         return job.hold_checkpoint()
-    known = [record for record in records() if not record.state and not record.stands_by_for]
+    known = [record for record in records() if record.url and not record.state and not record.stands_by_for]
     if "://" not in job:
         found = [each for each in known if job in (each.name, each.job_id)]
         if len(found) != 1:
@@ -57,7 +57,9 @@ def driver_now(name: str) -> Callable[[], tuple[RestClient, str] | None]:
     """Finds the driver on this machine that runs the job of this name, with the job's id; None if there is not just one."""
 
     def find() -> tuple[RestClient, str] | None:
-        running = [each for each in records() if each.name == name and not each.state and not each.stands_by_for]
+        running = [
+            each for each in records() if each.name == name and each.url and not each.state and not each.stands_by_for
+        ]
         return (_client(running[0].url, running[0], None), running[0].job_id) if len(running) == 1 else None
 
     return find
