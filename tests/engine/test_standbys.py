@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import shutil
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,24 +16,20 @@ import holdfast.state.keyed_changelog
 import holdfast.state.rocksdb
 from effort import examples
 from holdfast.checkpoint.changelog import ChangelogSettings
-from holdfast.checkpoint.paths import safe_name
 from holdfast.runtime.settings import JobSettings
 from holdfast.state import compaction
-from holdfast.state.backend import StateBackendSettings
 from holdfast.state.changelog_copy import COPY, ChangelogCopy
 from holdfast.state.host_lock import HostLock
-from holdfast.state.key_groups import KeyGroupRange, key_group_range
+from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST
-from holdfast.state.standby_copy import StandbyCopy
 
 from .changelog_model import Broker
 from .inprocess import CRASH_POINTS
 from .programs import records, sessions, sessions_model
+from .standby_host import MOST, ROCKSDB, StandbyHost
 from .test_changelog import KAFKA, assert_read_from_files, changelogs, check_log
 from .test_same_results import few, lab, seeds, visible
 
-ROCKSDB = StateBackendSettings.of({}).rocksdb
-MOST = 128
 PARTITIONS = 3
 
 
@@ -50,55 +41,6 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     new_changelog = holdfast.runtime.changelogs.new_changelog
     yield
     holdfast.runtime.changelogs.new_changelog = new_changelog
-
-
-class StandbyHost:
-    """Another host with standby copies of all subtasks. It looks at the log whenever a transaction is prepared or ends."""
-
-    def __init__(self, broker: Broker, root: Path, parallelism: int, seed: int = 0, chance: float = 1.0) -> None:
-        self.broker = broker
-        self.root = root
-        self.parallelism = parallelism
-        self.chance = chance
-        self.random = random.Random(seed)
-        self.copies: dict[tuple[str, int], StandbyCopy] = {}
-        self.lock = threading.Lock()  # a job commits in a thread of its own
-        broker.watch = self.look
-
-    def look(self) -> None:
-        with self.lock:
-            for uid in list(self.broker.topics):
-                for number in range(self.parallelism):
-                    if self.random.random() < self.chance:
-                        left = self.random.choice([0, 1, 2, 1000])
-                        self.copy(uid, number).catch_up(self.stop_after(left) if self.chance < 1 else lambda: False)
-
-    @staticmethod
-    def stop_after(steps: int) -> Any:
-        left = iter([False] * steps)
-        return lambda: next(left, True)
-
-    def copy(self, uid: str, number: int) -> StandbyCopy:
-        if (uid, number) not in self.copies:
-            changelog = self.broker.changelog(ChangelogSettings({}), "job", uid, MOST)
-            groups = key_group_range(MOST, self.parallelism, number)
-            directory = str(self.root / f"{safe_name(uid)}-{number}")
-            self.copies[uid, number] = StandbyCopy(directory, ROCKSDB, changelog.follow, groups, MOST)
-        return self.copies[uid, number]
-
-    def become(self, disk: Path, *, killed: bool) -> None:
-        """Be the host of the job from now on: by order, or after `kill -9` of the copies' processes."""
-        with self.lock:
-            self.broker.watch = lambda: None
-            if killed:  # files that a process is writing are what it leaves if it dies now
-                shutil.rmtree(disk, ignore_errors=True)
-                shutil.copytree(self.root, disk)
-            for copy in self.copies.values():
-                copy.close()
-            if not killed:
-                shutil.rmtree(disk, ignore_errors=True)
-                shutil.copytree(self.root, disk)
-            self.copies.clear()
 
 
 @settings(few, max_examples=examples(12))

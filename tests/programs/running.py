@@ -1,8 +1,11 @@
-"""Ways to run a program: parallelism, epochs, chains, failures, restarts, rescalings, backends, alignment."""
+"""Ways to run a program: parallelism, epochs, chains, failures, restarts, rescalings, backends, clocks, changed programs."""
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,14 +18,21 @@ from hypothesis import strategies as st
 import holdfast.cep
 import holdfast.common
 import holdfast.datastream
+import holdfast.runtime.changelogs
+import holdfast.state.keyed_changelog
 import holdfast.table
+from engine.changelog_model import Broker
 from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, LedgerSink, SplitSource
+from engine.standby_host import StandbyHost
 from holdfast.datastream import StreamExecutionEnvironment, batches
 from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.errors import IncompatibleState
+from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.savepoints import new_savepoint
 
 from . import functions, more_functions
+from .changes import changed
 from .drawing import Program
 
 NAMES: dict[str, Any] = {
@@ -47,6 +57,10 @@ class Leg:
     """Behind which completed checkpoint of the driver it rescales, and to which parallelism."""
     savepoint: int = 0
     """Behind which completed checkpoint the driver stops with a savepoint, from which the next one starts elsewhere."""
+    changelog: bool = False
+    """Whether its state is in changelogs, too."""
+    changes: int = 0
+    """The number of a form of the program that has the same results (`changed`); 0: as it was drawn."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,14 @@ class Way:
     chained: bool = False
     unaligned: bool = False
     keeps_disk: bool = True
+    """Whether the next driver finds the local stores."""
     seed: int = 0
+    standby: bool = False
+    """Whether the next driver finds the stores of standbys in place of them."""
+    flaky: bool = False
+    """Whether tasks die before they report, and run twice."""
+    jumps: tuple[int, ...] = ()
+    """By how many seconds the wall clock is set, time after time."""
 
     @property
     def parallelisms(self) -> set[int]:
@@ -83,13 +104,16 @@ parallelisms = st.sampled_from([2, 1, 3, 4, 8])
 def legs(draw: Any, dies: bool) -> Leg:
     rescales = draw(st.dictionaries(st.integers(1, 6), parallelisms, max_size=2))
     saves = dies and draw(st.sampled_from([False, False, True]))
+    backend = draw(st.sampled_from(["hashmap", "rocksdb", "changelog"]))
     return Leg(
         draw(parallelisms),
-        draw(st.sampled_from(["hashmap", "rocksdb"])),
+        "hashmap" if backend == "hashmap" else "rocksdb",
         draw(st.sampled_from(CRASH_POINTS)) if dies and not saves else "",
         draw(st.integers(1, 5)),
         tuple(rescales.items()),
         draw(st.integers(1, 4)) if saves else 0,
+        backend == "changelog",
+        draw(st.sampled_from([0, 0, 0, 1, 2, 3])),
     )
 
 
@@ -104,11 +128,22 @@ def ways(draw: Any) -> Way:
         draw(st.sampled_from([False, False, True])),
         draw(st.booleans()),
         draw(st.integers(0, 100)),
+        draw(st.booleans()),
+        draw(st.sampled_from([False, False, False, True])),
+        draw(st.sampled_from([(), (), (3600, -3600), (-3600,), (7, -7), (90_000, 1)])),
     )
 
 
 class Job(Lab):
-    """A lab that can be rescaled while it runs."""
+    """A lab that can be rescaled while it runs, and has a wall clock that is set."""
+
+    jumps: tuple[int, ...] = ()
+
+    def coordinator(self, *arguments: Any) -> Coordinator:
+        made = super().coordinator(*arguments)
+        ahead = itertools.accumulate(itertools.cycle(self.jumps or (0,)))
+        made._wall_clock = lambda: time.time_ns() // 1_000_000 + 1000 * next(ahead)
+        return made
 
     def plan(self) -> JobPlan:
         env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
@@ -121,24 +156,42 @@ class Job(Lab):
         return plan
 
 
-def run(program: Program, way: Way) -> list[Any]:
-    """What the program tells, in the order of commits."""
+@contextmanager
+def broker(way: Way) -> Iterator[Broker]:
+    """Keeps the changelogs, in memory."""
+    made, new_changelog = Broker(way.seed), holdfast.runtime.changelogs.new_changelog
+    patience = holdfast.state.keyed_changelog.PATIENCE
+    holdfast.runtime.changelogs.new_changelog = made.changelog  # type: ignore[assignment]
+    holdfast.state.keyed_changelog.PATIENCE = 0.0  # the transactions end at once
+    try:
+        yield made
+    finally:
+        holdfast.runtime.changelogs.new_changelog = new_changelog
+        holdfast.state.keyed_changelog.PATIENCE = patience
+
+
+def run(program: Program, way: Way) -> list[Any] | None:
+    """What the program tells, in the order of commits; None: a change was refused by name, before it began."""
+    text = program.text
 
     def build(env: Any) -> None:
         sources = {name.upper(): splits for name, splits in program.sources.items()}
-        exec(program.text, NAMES | sources | {"env": env, "cut": way.cut, "seed": way.seed})
+        exec(text, NAMES | sources | {"env": env, "cut": way.cut, "seed": way.seed})
 
     LEDGERS["out"].committed.clear()
-    with tempfile.TemporaryDirectory(prefix="holdfast-programs-") as directory:
+    with tempfile.TemporaryDirectory(prefix="holdfast-programs-") as directory, broker(way) as logs:
         job = Job(
             build,
             Path(directory),
             budget=1000 if way.cut == 0 else 8 * way.cut,
             keep_disk=way.keeps_disk,
+            failures=0.03 if way.flaky else 0,
+            repeats=0.1 if way.flaky else 0,
             seed=way.seed,
             records_before_deadline=4 if way.unaligned and not program.batch else 0,
         )
-        for leg in way.legs:
+        job.jumps = way.jumps
+        for number, leg in enumerate(way.legs):
             job.parallelism = leg.parallelism
             job.config = {
                 "state.backend.type": leg.backend,
@@ -148,10 +201,30 @@ def run(program: Program, way: Way) -> list[Any]:
                 "execution.checkpointing.unaligned.enabled": str(way.unaligned and not program.batch).lower(),
                 "execution.runtime-mode": "BATCH" if program.batch else "STREAMING",
             }
+            if leg.changelog:
+                job.config |= {
+                    "state.changelog.enabled": "true",
+                    "state.changelog.storage": "kafka",
+                    "state.changelog.kafka.bootstrap.servers": "in memory",
+                }
             if program.batch:  # one epoch, which is never rescaled or saved
                 leg = replace(leg, rescales=(), savepoint=0)
-            if drive(job, leg):
-                return LEDGERS["out"].values
+            text = changed(program, leg.changes)
+            host = None
+            if way.standby and leg.changelog and not program.batch:
+                host = StandbyHost(logs, Path(directory) / f"standby {number}", leg.parallelism, way.seed, chance=0.3)
+            try:
+                if drive(job, leg):
+                    return LEDGERS["out"].values
+            except IncompatibleState:
+                if len({each.changes for each in way.legs[: number + 1]}) == 1:
+                    raise
+                return None
+            finally:
+                if host is not None and host.root.exists():
+                    host.become(job.disk, killed=way.seed % 2 == 1)
+            if host is None and not way.keeps_disk:
+                shutil.rmtree(job.disk, ignore_errors=True)
     raise AssertionError("the last driver has died")
 
 

@@ -9,6 +9,7 @@ import compactions
 import holdfast.state.keyed_backend
 from effort import examples
 
+from .changes import changed
 from .drawing import Program
 from .judging import Element, Stream, again, check
 from .programs import programs
@@ -21,16 +22,25 @@ def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
 
 
+@pytest.mark.parametrize("part", range(6))  # for the processes of the tests to share
 @settings(
-    max_examples=examples(60),
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     report_multiple_bugs=False,
 )
 @given(programs(), ways())
-def a_program_has_the_results_of_its_model_however_it_is_run(program: Program, way: Way):
+def a_program_has_the_results_of_its_model_however_it_is_run(part: int, program: Program, way: Way):
     check(program, way)
+
+
+def a_changed_program_is_another_form_of_the_same_windows():
+    window = "s1.window(EventTimeSessionWindows.with_gap(ms(10))).side_output_late_data(LATE).aggregate(Sum(False))"
+    forms = {changed(Program(window, {}, {}), number) for number in range(1, 30)}
+    assert any("with_gap(ms(10))).evictor(CountEvictor.of(10**6))" in form for form in forms)
+    assert any(".trigger(PurgingTrigger.of(EventTimeTrigger.create())).side_output" in form for form in forms)
+    assert any(form.endswith(".aggregate(MergingSum(False))") for form in forms)
 
 
 def a_wrong_result_is_shown_as_a_program_that_can_be_run():

@@ -1,0 +1,69 @@
+"""Other forms of a program, with the same results: what a restart with another program must take up, or refuse by name."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+from .drawing import Program
+
+_PLACE = ".side_output_late_data(LATE)"
+"""Windows that may be changed have it, as the place where something can be put in."""
+
+
+def changed(program: Program, number: int) -> str:
+    """The text of the program with some changes that do not show in its results; 0: as it is."""
+    if number == 0:
+        return program.text
+    chance = random.Random(number)
+    lines = []
+    for line in program.text.splitlines():
+        for change in _CHANGES:
+            if chance.random() < 0.5:
+                line = change(program, line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _in_place(line: str, call: str) -> str:
+    return line.replace(_PLACE, call + _PLACE)
+
+
+def with_a_clear(program: Program, line: str) -> str:
+    return line if "Session" in line else re.sub(r"\bWhole\(", "Cleared(", line)
+
+
+def without_a_clear(program: Program, line: str) -> str:
+    return line if "Session" in line else line.replace("Cleared(", "Whole(")
+
+
+def with_a_merge(program: Program, line: str) -> str:
+    return re.sub(r"(?<![.\w])Sum\(", "MergingSum(", line)
+
+
+def with_an_evictor(program: Program, line: str) -> str:
+    return line if ".evictor(" in line else _in_place(line, ".evictor(CountEvictor.of(10**6))")
+
+
+def with_a_trigger(program: Program, line: str) -> str:
+    if ".trigger(" in line or ".allowed_lateness(" in line:
+        return line
+    return _in_place(line, ".trigger(PurgingTrigger.of(EventTimeTrigger.create()))")
+
+
+def with_lateness(program: Program, line: str) -> str:
+    """Where nothing is late."""
+    if not program.punctual or ".trigger(" in line or ".allowed_lateness(" in line or "EvenAndOdd" in line:
+        return line
+    return _in_place(line, ".allowed_lateness(10)")
+
+
+_CHANGES: tuple[Callable[[Program, str], str], ...] = (
+    with_a_clear,
+    without_a_clear,
+    with_a_merge,
+    with_an_evictor,
+    with_a_trigger,
+    with_lateness,
+)
