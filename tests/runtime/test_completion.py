@@ -20,7 +20,7 @@ from holdfast.checkpoint.metadata import (
     SubtaskState,
 )
 from holdfast.datastream import CheckpointedFunction, MapFunction, StreamExecutionEnvironment
-from holdfast.errors import IncompatibleState
+from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
 from holdfast.runtime.clock import EventTime
 from holdfast.runtime.completion import failure_of, operator_states, tokens_of
@@ -198,3 +198,26 @@ def test_an_epoch_in_which_two_tasks_read_different_attempts_of_a_sender_fails(p
     assert found is not None
     assert isinstance(found[0], ChannelIncomplete)
     assert "read another attempt of a subtask of" in str(found[0])
+
+
+def test_of_several_failures_the_cause_is_told_and_not_its_consequences():
+    job, told, _ = mixed("key_by")
+    told[0].error = ChannelIncomplete("a channel ended")
+    told[1].error = lost = OSError("the disk is full")
+    assert failure_of(job, told)[0] is lost
+    told[2].error = mistake = UserCodeError("the function failed")
+    assert failure_of(job, told)[0] is mistake
+
+
+def test_a_schema_that_no_subtask_has_state_of_leaves_the_checkpoint():
+    job = plan(2)
+    before = checkpoint(job, ALL)
+
+    def next_version(n: int) -> OperatorSnapshot:
+        return OperatorSnapshot(SubtaskState([KeyedHandle(8 * n, 8 * n + 7, schema="t")]), {"t": {"version": 4}})
+
+    one = reports(job, ALL)
+    (report,) = [r for r in one if "keyed" in r.state and r.task[1] == 1]
+    report.state["keyed"] = OperatorReport.whole(next_version(1))
+    assert operator_states(job, one, before)["keyed"].schemas == {"s": {"version": 3}, "t": {"version": 4}}
+    assert operator_states(job, reports(job, {"keyed": next_version}), before)["keyed"].schemas == {"t": {"version": 4}}

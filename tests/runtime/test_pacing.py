@@ -47,3 +47,18 @@ def test_no_epoch_is_larger_than_allowed() -> None:
     assert Pace(1.0, 100).budget() == 100
     _, sizes = run(Pace(1.0, 100_000), 5, 1e-6)
     assert max(sizes) == 100_000
+
+
+def a_short_epoch_says_less_about_the_speed_than_a_long_one():
+    pace = Pace(1.0, 10_000_000, seconds_per_record=1e-5)
+    slow = 8e-5
+    short, long = (pace.after(records, pace.fixed_seconds + records * slow) for records in (1_000, 10_000))
+    assert pace.seconds_per_record < short.seconds_per_record < 2 * pace.seconds_per_record
+    assert long.seconds_per_record > 4 * pace.seconds_per_record
+
+
+def an_epoch_that_hung_without_records_is_soon_forgotten():
+    pace = Pace(1.0, 10_000_000, seconds_per_record=1e-5).after(10, 600.0)
+    for _ in range(3):
+        pace = pace.after(10, 0.2)
+    assert pace.budget() > 60_000

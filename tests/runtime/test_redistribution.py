@@ -139,3 +139,8 @@ def the_generators_go_on_from_the_one_that_is_behind(watermarks: list[int], para
         assert assigned(operator, parallelism, n).generator == (
             {"max_timestamp": expected, "emitted": expected} if watermarks else None
         )
+
+
+def an_operator_that_holds_event_time_back_goes_on_from_the_subtask_that_is_behind():
+    operator = OperatorCheckpoint("op", parallelism=3, generators=[{"emitted": time} for time in (20, 10, 30)])
+    assert assigned(operator, 2, 1).generator == {"emitted": 10}

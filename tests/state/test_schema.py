@@ -270,3 +270,20 @@ def the_schemas_of_subtasks_whose_classes_make_a_new_default_for_each_are_joined
         schemas.append(schema.with_types("keyed", 0, (Types.POJO(Created).to_dict(),)) if evolved else schema)
     assert schemas[0] != schemas[1]
     assert joined(schemas) in schemas
+
+
+def columns_without_a_reserved_id_for_their_entries_get_another_free_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.state.schema._MOST_COLUMNS", 1)
+    schema = OperatorSchema().with_state("first", ROWS).with_state("second", ROWS)
+    for state, name in (("first", "n"), ("first", "m"), ("second", "n")):
+        schema = schema.with_column(state, column(kind="map", name=name))
+    for state, position in (("first", 0), ("second", 0), ("first", 1)):
+        schema = schema.with_outside(state, position)
+    assert len({state.id for state in schema.states.values()}) == 5
+
+
+def test_no_schema_reads_two_states_with_one_id(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.state.schema._MOST_COLUMNS", 0)  # so the id of the entries depends on the order
+    schema = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(kind="map"))
+    grown, timed = schema.with_outside("keyed", 0), schema.with_state("event-timers", TIMERS, "time")
+    assert joined([grown, timed]) is None

@@ -579,3 +579,21 @@ def test_timers_in_rows_of_their_own_are_read_and_deleted(namespaced: bool, owne
     again = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced, bound=0)
     again.opened()
     assert list(again.due(9)) == [(6, owner)]
+
+
+def the_earliest_timer_may_be_an_old_one_or_a_new_one(queue: TimerFamily):
+    for when in (100, 200, 400):
+        queue.register(when, "a")
+    assert list(queue.due(100)) == [(100, "a")]
+    queue.register(300, "a")  # while the timers of this second are sorted already
+    assert queue.next_time() == 200
+    assert list(queue.due(200)) == [(200, "a")]
+    assert queue.next_time() == 300
+
+
+def the_last_timer_of_a_far_bucket_is_deleted_in_the_checkpoint_also_if_the_next_time_is_asked_for(queue: TimerFamily):
+    queue.register(10**6, "a")
+    assert queue.collect()
+    queue.delete(10**6, "a")
+    assert queue.next_time() is None
+    assert queue.collect()

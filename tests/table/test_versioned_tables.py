@@ -199,3 +199,22 @@ def a_version_without_a_timestamp_is_refused_with_its_key():
     with pytest.raises(UserCodeError, match=r"no timestamp, which a versioned table needs") as error:
         operator.process(RecordBatch([("k", 1)], None, ["k"]))
     assert "'k'" in str(error.value)
+
+
+def a_version_replaces_another_of_its_time():
+    operator, _, _, told = opened(VersionedFactory.newest(None, 100))
+    operator.process(RecordBatch([("k", 1), ("k", 2)], [10, 10], ["k"] * 2))
+    assert [change for change, _ in told] == [("k", 1, None), ("k", 2, 1)]
+
+
+def the_grace_period_is_a_part_of_the_history_retention():
+    factory = VersionedFactory.join(JoinVersions(lambda left, right: (left, right), True, None, 100, 30), 100, 30)
+    operator, clock, _, _ = opened(factory)
+    operator.context.forward_watermark = lambda watermark: None
+    operator.inputs()[1](RecordBatch([("k", "a"), ("k", "b")], [10, 20], ["k"] * 2))
+    held = operator.function._versions  # type: ignore[attr-defined]
+    kept = []
+    for watermark in (119, 120):
+        clock.advance(watermark, operator.advance_watermark)
+        kept.append(list(held.stamps()))
+    assert kept == [[10, 20], [20]]
