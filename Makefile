@@ -50,6 +50,11 @@ test: $(VENV)/.ready compiled ## run all tests, including those on real Spark an
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
 
+.PHONY: mutants
+mutants: $(VENV)/.ready ## change lines of pure modules, and list the changes that no test notices (hours; ARGS='--fraction 0.1 --seed 1')
+	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'
+	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.ready ## run ruff, mypy --strict and the import contract
 	$(BIN)/ruff check .

@@ -1,0 +1,70 @@
+"""The order in which the splits of a source are read, and the watermark over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.common import WatermarkStrategy
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.watermark_generator import WatermarkGenerator
+from holdfast.connectors.base import Batch, SplitRange
+from holdfast.runtime.event_time import SplitTime
+from holdfast.runtime.split_merge import SplitMerge
+from holdfast.runtime.task_messages import SourceAssignment
+
+
+class Reader:
+    """Reads each record of a split as a batch of its own."""
+
+    def __init__(self, records: dict[str, list[Any]]) -> None:
+        self._records = records
+
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        for record in self._records[part.split]:
+            yield Batch([record], [record[1]])
+
+
+def merge(strategy: Any, records: dict[str, list[Any]], splits: dict[str, SplitTime], finished: bool = False) -> SplitMerge:
+    ranges = tuple(SplitRange(name, 0, len(each)) for name, each in records.items())
+    assignment = SourceAssignment(ranges, splits, MIN_TIMESTAMP, finished)
+    return SplitMerge(Reader(records), assignment, strategy, [], 0, 100, ("source", "source"))  # type: ignore[arg-type]
+
+
+class Told(WatermarkGenerator):
+    """Emits the watermark that is in the record."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        output.emit_watermark(event[2])
+
+    def on_periodic_emit(self, output: Any) -> None:
+        pass
+
+
+def the_split_with_the_lowest_watermark_is_read_first_whatever_its_timestamps():
+    records = {"a": [("a", 1, 50), ("a", 2, 60)], "b": [("b", 900, 10), ("b", 901, 20), ("b", 902, 55)]}
+    strategy = WatermarkStrategy.for_generator(Told)
+    read = [batch.values[0] for batch, *_ in merge(strategy, records, {}).batches()]
+    assert read == [("a", 1, 50), ("b", 900, 10), ("b", 901, 20), ("b", 902, 55), ("a", 2, 60)]
+
+
+def a_split_that_is_idle_does_not_hold_the_watermark_back_and_is_active_again_with_its_first_record():
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    splits = {"a": SplitTime(5), "b": SplitTime(2, idle=True), "c": SplitTime(3, idle=True)}
+    merged = merge(strategy, {"a": [("a", 8)], "b": [("b", 6)]}, splits)
+    assert [(batch.values[0][0], watermark) for batch, *_, watermark in merged.batches()] == [("b", 4), ("a", 5)]
+    assert merged.watermark == 5
+    assert not merged.idle
+
+
+def a_source_all_of_whose_splits_are_idle_is_idle_and_as_far_as_the_furthest():
+    splits = {"a": SplitTime(5, idle=True), "b": SplitTime(9, idle=True)}
+    merged = merge(WatermarkStrategy.for_monotonous_timestamps(), {}, splits)
+    assert list(merged.batches()) == []
+    assert (merged.idle, merged.watermark) == (True, 8)
+
+
+def a_source_that_has_ended_is_at_the_end_of_time_and_not_idle():
+    merged = merge(WatermarkStrategy.for_monotonous_timestamps(), {}, {"a": SplitTime(5, idle=True)}, finished=True)
+    assert list(merged.batches()) == []
+    assert (merged.idle, merged.watermark) == (False, MAX_TIMESTAMP)
