@@ -15,7 +15,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +22,11 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import parso
+import pytest
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from hypothesis import Phase, settings
 
 from mutants.modules import EQUIVALENT, MODULES
 
@@ -118,6 +119,12 @@ class Forks:
         self.judged = 0
         self.problem = ""
 
+    def pytest_sessionstart(self) -> None:
+        """Let Hypothesis shrink nothing, and try no example of another change again."""
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutants", settings.get_profile("holdfast"), phases=phases, database=None)
+        settings.load_profile("mutants")
+
     def pytest_runtestloop(self, session: Any) -> Any:
         """Take the place of the tests' own run."""
         if session.testsfailed:
@@ -170,8 +177,6 @@ class Forks:
 
 def judge(module: str, fraction: float, seed: int) -> bool:
     """Change one module, in this process, which must not have imported Holdfast; returns whether enough is noticed."""
-    import pytest
-
     path = PACKAGE / module
     every = list(mutants(path))
     chosen = random.Random(f"{seed} {module}").sample(every, max(1, round(fraction * len(every))))
@@ -201,14 +206,12 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["HOLDFAST_PURE"] = "1"  # a compiled module has no code to change
     good = True
-    with tempfile.TemporaryDirectory() as directory:
-        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = directory
-        for module in options.module or MODULES:
-            sys.stdout.flush()
-            pid = os.fork()
-            if pid == 0:
-                os._exit(0 if judge(module, options.fraction, options.seed) else 1)
-            good = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and good
+    for module in options.module or MODULES:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if judge(module, options.fraction, options.seed) else 1)
+        good = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and good
     return 0 if good else 1
 
 

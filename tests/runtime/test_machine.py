@@ -240,6 +240,22 @@ def the_end_of_a_commit_is_noticed_soon_by_a_job_without_input():
     assert sleep.seconds < 0.1
 
 
+def a_restored_job_begins_with_an_epoch_at_the_processing_time_of_its_checkpoint_and_goes_on_from_that_of_its_tasks():
+    restored = 1_700_000_100_000  # the wall clock is behind
+    driver = Driver()
+    driver.tell(events.Start())
+    driver.tell(events.TookOver(JobInfo("id", "job", 1, None), CheckpointMetadata(7, 1, "id", "job", restored), 9))
+    driver.tell(events.Recovered())
+    (first,) = driver.tell(events.Opened())  # without input: timers may be due
+    assert first.assignment.processing_time >= restored
+    reports = driver.reports(first.assignment)
+    reports[0].processing_time = reached = restored + 50_000
+    (complete,) = driver.tell(events.Ran(first.epoch, reports))
+    driver.commit(driver.tell(events.Completed(complete.epoch))[0])
+    (second,) = driver.planned()
+    assert second.assignment.processing_time >= reached
+
+
 # savepoints
 
 

@@ -272,7 +272,7 @@ def the_schemas_of_subtasks_whose_classes_make_a_new_default_for_each_are_joined
     assert joined(schemas) in schemas
 
 
-def columns_without_a_reserved_id_for_their_entries_get_another_free_one(monkeypatch: pytest.MonkeyPatch):
+def a_column_without_a_reserved_id_for_its_entries_gets_another_free_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.state.schema._MOST_COLUMNS", 1)
     schema = OperatorSchema().with_state("first", ROWS).with_state("second", ROWS)
     for state, name in (("first", "n"), ("first", "m"), ("second", "n")):

@@ -194,6 +194,20 @@ def test_keys_without_reads_leave_memory_store_and_checkpoint(kind: str) -> None
     backend.close()
 
 
+def a_key_that_is_only_read_is_not_cleaned_up_once_more() -> None:
+    backend = make()
+    fill(backend)
+    backend.checkpoint()
+    timers = list(backend.state.timer_queue("ttl").all())
+    assert len(timers) == 1
+    backend.clock.processing_time = TTL - 1
+    backend.use("k")
+    assert read(backend) == FULL
+    backend.checkpoint()
+    assert list(backend.state.timer_queue("ttl").all()) == timers
+    backend.close()
+
+
 def test_a_clean_up_keeps_rewritten_content() -> None:
     backend = make()
     fill(backend)
