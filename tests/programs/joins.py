@@ -23,10 +23,11 @@ def connected(d: Drawing, of: str) -> Any:
     """One function of two streams, by key or not."""
     other = other_of(d, of)
     one, two = d.streams[of], d.streams[other]
+    in_place = d.changing()
     call, first, second = d.one_of(
-        ("map(PlusBoth())", lambda v: [(*v[:2], v[2] + 1)], lambda v: [(*v[:2], v[2] + 2)]),
-        ("flat_map(TwiceOne())", lambda v: [v, (*v[:2], v[2] + 50)], lambda v: [v]),
-        ("process(PassBoth())", lambda v: [(*v[:2], v[2] + 1)], lambda v: [(*v[:2], v[2] + 2)]),
+        (f"map(PlusBoth({in_place}))", lambda v: [(*v[:2], v[2] + 1)], lambda v: [(*v[:2], v[2] + 2)]),
+        (f"flat_map(TwiceOne({in_place}))", lambda v: [v, (*v[:2], v[2] + 50)], lambda v: [v]),
+        (f"process(PassBoth({in_place}))", lambda v: [(*v[:2], v[2] + 1)], lambda v: [(*v[:2], v[2] + 2)]),
     )
     if other != of and d.one_of(False, True):
         model = models.united(models.each(one, first), models.each(two, second))
@@ -48,14 +49,14 @@ def broadcast(d: Drawing, of: str) -> Any:
     stream, rules = d.streams[of], d.streams[other]
     if d.one_of(False, True):
         model = models.spread(models.each(stream, lambda v: [(*v[:2], v[2] + 1)]))
-        return d.add(f"{of}.connect({other}.broadcast(RULES)).process(PastRules())", model, of, other)
+        return d.add(f"{of}.connect({other}.broadcast(RULES)).process(PastRules({d.changing()}))", model, of, other)
     counts = Counter(each.value for each in rules.elements)
     told = functions.digest([(key, time, number * 10 + count) for (key, time, number), count in counts.items()], False)
     elements = tuple(
         Element((key, told, functions.digest([each.value for each in mine], False)), functions.END)
         for key, mine in stream.by_key.items()
     )
-    text = f"{of}.key_by(key_of).connect({other}.broadcast(RULES)).process(RulesAtEnd())"
+    text = f"{of}.key_by(key_of).connect({other}.broadcast(RULES)).process(RulesAtEnd({d.changing()}))"
     return d.add(text, Stream(elements, ordered=False), of, other, stage=1)
 
 
@@ -70,7 +71,7 @@ def window_join(d: Drawing, of: str) -> Any:
     together = Stream((*tagged[0].elements, *tagged[1].elements), ordered=False)
     drawn = aligned(d, together, lambda value: value[1][0], 0, own=False)
     elements: list[Element] = []
-    kind = d.one_of(f"Paired({in_place})", "PairedTwice()", f"Grouped({in_place})")
+    kind = d.one_of(f"Paired({in_place})", f"PairedTwice({in_place})", f"Grouped({in_place})")
     for key, window in drawn.windows:
         left, right = ([each.value[1] for each in window.elements if each.value[0] == side] for side in (0, 1))
         results: list[Any] = []
@@ -138,7 +139,8 @@ def temporal_join(d: Drawing, of: str) -> Any:
         if valid or outer:
             version = max(reversed(valid), key=lambda one: one.timestamp).value if valid else None
             elements.append(Element(more.both(each.value, version), each.timestamp))
-    text = f"{of}.key_by(key_of).temporal_join({other}.key_by(key_of)){outer}.apply(both)"
+    function = "both_changed" if d.changing() == "True" else "both"
+    text = f"{of}.key_by(key_of).temporal_join({other}.key_by(key_of)){outer}.apply({function})"
     return d.add(text, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, other, stage=1)
 
 
@@ -281,7 +283,7 @@ def asked(d: Drawing, of: str) -> Any:
         ("ordered_wait_with_retry", ", NO_RETRY"),
         ("unordered_wait_with_retry", ", NO_RETRY"),
     )
-    text = f"AsyncDataStream.{how}({of}, Asked(), TEN_SECONDS{more_arguments})"
+    text = f"AsyncDataStream.{how}({of}, Asked({d.changing()}), TEN_SECONDS{more_arguments})"
     # At another parallelism, requests that were sent come to other subtasks than their keys: between two operators of them,
     # with a shuffle between them, there is no order.
     ordered = stream.ordered and how.startswith("ordered") and not any("AsyncDataStream" in line for line in d.lines)

@@ -33,32 +33,55 @@ FIELDS = Types.ROW_NAMED(["key", "time", "number"], [Types.STRING(), Types.LONG(
 NO_RETRY = AsyncRetryStrategy.fixed_delay(2, 1, None, None)
 
 
+def changed(*values: Any) -> None:
+    for each in values:
+        if type(each) is list:
+            each[2] = -999
+
+
+def raised(value: Any, by: int, in_place: bool) -> Any:
+    """The element with a larger number: the same object, or another."""
+    if in_place and type(value) is list:
+        value[2] += by
+        return value
+    return value[0], value[1], value[2] + by
+
+
 # ---- two inputs -------------------------------------------------------------------------------------------------------
 
 
 class PlusBoth(CoMapFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     def map1(self, value: Any) -> Any:
-        return value[0], value[1], value[2] + 1
+        return raised(value, 1, self.in_place)
 
     def map2(self, value: Any) -> Any:
-        return value[0], value[1], value[2] + 2
+        return raised(value, 2, self.in_place)
 
 
 class TwiceOne(CoFlatMapFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     def flat_map1(self, value: Any) -> Iterator[Any]:
         yield value
-        yield value[0], value[1], value[2] + 50
+        yield raised(value, 50, self.in_place)
 
     def flat_map2(self, value: Any) -> Iterator[Any]:
         yield value
 
 
 class PassBoth(CoProcessFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
-        yield value[0], value[1], value[2] + 1
+        yield raised(value, 1, self.in_place)
 
     def process_element2(self, value: Any, ctx: Any) -> Iterator[Any]:
-        yield value[0], value[1], value[2] + 2
+        yield raised(value, 2, self.in_place)
 
 
 class TimersOfBoth(KeyedCoProcessFunction):
@@ -83,18 +106,25 @@ class TimersOfBoth(KeyedCoProcessFunction):
 class RulesAtEnd(KeyedBroadcastProcessFunction):
     """At the end of all time: a key's elements, and the rules that the broadcast stream has brought."""
 
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     def open(self, runtime_context: Any) -> None:
         self.seen = runtime_context.get_list_state(ListStateDescriptor("seen"))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         self.seen.add(tuple(value))
         ctx.timer_service().register_event_time_timer(END)
+        if self.in_place:
+            changed(value)
         return iter(())
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         rules = ctx.get_broadcast_state(RULES)
         rule = tuple(value)
         rules.put(rule, (rules.get(rule) or 0) + 1)
+        if self.in_place:
+            changed(value)
         return iter(())
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
@@ -106,11 +136,16 @@ class RulesAtEnd(KeyedBroadcastProcessFunction):
 class PastRules(BroadcastProcessFunction):
     """The elements; the rules only fill the state."""
 
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        yield value[0], value[1], value[2] + 1
+        yield raised(value, 1, self.in_place)
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         ctx.get_broadcast_state(RULES).put(tuple(value), 1)
+        if self.in_place:
+            changed(value)
         return iter(())
 
 
@@ -121,10 +156,11 @@ def both(one: Any, other: Any) -> Any:
     return there[0], max(times), (0 if one is None else one[2]) * 100 + (99 if other is None else other[2])
 
 
-def changed(*values: Any) -> None:
-    for each in values:
-        if type(each) is list:
-            each[2] = -999
+def both_changed(one: Any, other: Any) -> Any:
+    """The same, by a function that changes what it is given."""
+    result = both(one, other)
+    changed(one, other)
+    return result
 
 
 class Paired(JoinFunction):
@@ -139,9 +175,14 @@ class Paired(JoinFunction):
 
 
 class PairedTwice(FlatJoinFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     def join(self, first: Any, second: Any) -> Iterator[Any]:
         yield both(first, second)
         yield both(second, first)
+        if self.in_place:
+            changed(first, second)
 
 
 class Grouped(CoGroupFunction):
@@ -248,8 +289,11 @@ class Matched(PatternProcessFunction):
 
 
 class Asked(AsyncFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
     async def async_invoke(self, value: Any) -> Any:
-        return [(value[0], value[1], value[2] + 3)]
+        return [raised(value, 3, self.in_place)]
 
 
 def as_row(element: Any) -> Any:
