@@ -313,6 +313,30 @@ def the_state_is_whole_in_every_subtask_of_another_parallelism(tmp_path, paralle
     assert {len(each[2]) for each in payments} == {size}
 
 
+LISTS = MapStateDescriptor("lists", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
+
+
+class ChangesLater(BroadcastProcessFunction):
+    """Puts a list, and changes it behind that."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield list(ctx.get_broadcast_state(LISTS).get("rule"))
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(LISTS).put("rule", value)
+        value.append(2)
+
+
+@pytest.mark.parametrize("crashes", [[], [("after complete", 2)]], ids=["at once", "restored"])
+def the_state_has_a_value_as_it_was_put_whatever_the_function_does_with_it_then(tmp_path, crashes):
+    def build(env: StreamExecutionEnvironment) -> None:
+        rules = stream(env, {"a": [[1]]}, "rules").broadcast(LISTS)
+        payments = stream(env, {"a": [0] * 6}, "payments", cut=1)
+        payments.connect(rules).process(ChangesLater()).uid("changes").sink_to(LedgerSink("out"))
+
+    assert results(Lab(build, tmp_path, parallelism=2, budget=1), crashes) == [[1]] * 6
+
+
 class Asks(BroadcastProcessFunction):
     def __init__(self, ask: Any) -> None:
         self.ask = ask

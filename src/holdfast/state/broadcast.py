@@ -12,6 +12,9 @@ from holdfast.state.typed import checker, plain_class
 
 __all__ = ["BroadcastMap", "ReadOnlyBroadcastMap"]
 
+_FIXED = frozenset({bool, int, float, str, bytes, type(None)})
+"""Classes of values that cannot change."""
+
 
 class BroadcastMap(BroadcastState[Any, Any]):
     """Keeps the entries in memory, each with its stored form as of its last `put`."""
@@ -27,6 +30,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
         """
         self._form = form
         self._typed = form.snapshot is not None
+        self._read = form.reader(form.snapshot, f"broadcast state {descriptor.name!r}")
         self._key = checker(descriptor.key_type_info, descriptor.name)
         self._key_class = plain_class(descriptor.key_type_info)
         self._value = checker(descriptor.value_type_info, descriptor.name)
@@ -45,6 +49,11 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def _encoded(self, key: Any, value: Any) -> bytes:
         return self._form.encode({key: value} if self._typed else (key, value))
+
+    def _value_of(self, stored: bytes) -> Any:
+        """The value of a stored entry: an object that the function does not have, equal to the one after a restore."""
+        entry = self._read(stored)
+        return next(iter(entry.values())) if self._typed else entry[1]
 
     def drain(self) -> list[bytes] | None:
         """All entries in stored form; None if nothing has changed since the last call."""
@@ -89,8 +98,8 @@ class BroadcastMap(BroadcastState[Any, Any]):
             TypeError: the key or the value does not have the declared type, or cannot be pickled.
         """
         key, value = self._key(key), None if value is None else self._value(value)
-        self._stored[key] = self._encoded(key, value)
-        self._entries[key] = value
+        self._stored[key] = stored = self._encoded(key, value)
+        self._entries[key] = value if type(value) in _FIXED else self._value_of(stored)
         self._changed = True
 
     def put_all(self, dict_value: Any) -> None:
