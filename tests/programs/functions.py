@@ -12,29 +12,18 @@ from holdfast.common import Time, Types, WatermarkGenerator
 from holdfast.datastream import (
     AggregateFunction,
     AggregatingStateDescriptor,
-    AllWindowFunction,
-    EventTimeTrigger,
-    Evictor,
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapFunction,
     MapStateDescriptor,
-    MergingWindowAssigner,
     OutputTag,
-    ProcessAllWindowFunction,
     ProcessFunction,
-    ProcessWindowFunction,
     ReduceFunction,
     ReducingStateDescriptor,
     StateTtlConfig,
-    TimeWindow,
-    Trigger,
-    TriggerResult,
     ValueStateDescriptor,
-    WindowAssigner,
-    WindowFunction,
 )
 
 END = 10**15
@@ -350,160 +339,6 @@ class Last(KeyedProcessFunction):
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         yield self.best.value()
         self.best.clear()
-
-
-# ---- windows ----------------------------------------------------------------------------------------------------------
-
-
-def place(window: Any) -> int:
-    """What tells a window from others of its key, beside its end."""
-    return window.start if isinstance(window, TimeWindow) else getattr(window, "id", 0)
-
-
-class Whole(ProcessWindowFunction):
-    """Which elements a window has; if `counted`, after how many windows of the key; with 2, that the window is new, too."""
-
-    def __init__(self, ordered: bool, counted: int = 0, in_place: bool = False) -> None:
-        self.ordered, self.counted, self.in_place = ordered, counted, in_place
-
-    def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
-        elements = list(elements)
-        result = len(elements) * 10_000 + digest(elements, self.ordered)
-        if self.counted:
-            fired = context.global_state().get_state(ValueStateDescriptor("fired", Types.LONG()))
-            fired.update((fired.value() or 0) + 1)
-            result = result * 100 + fired.value() * 10
-        if self.counted == 2:
-            here = context.window_state().get_state(ValueStateDescriptor("here", Types.LONG()))
-            here.update((here.value() or 0) + 1)
-            result += here.value()
-        if self.in_place:
-            for element in elements:
-                if type(element) is list:
-                    element[2] = -999
-        yield made(self.in_place, key, place(context.window()), result)
-
-
-class Cleared(Whole):
-    """The same, and a `clear` that frees the window's state."""
-
-    def clear(self, context: Any) -> None:
-        context.window_state().get_state(ValueStateDescriptor("here", Types.LONG())).clear()
-
-
-class Applied(WindowFunction):
-    def __init__(self, ordered: bool, in_place: bool = False) -> None:
-        self.ordered, self.in_place = ordered, in_place
-
-    def apply(self, key: Any, window: Any, inputs: Any) -> Iterator[Any]:
-        elements = list(inputs)
-        result = len(elements) * 10_000 + digest(elements, self.ordered)
-        if self.in_place:
-            for element in elements:
-                if type(element) is list:
-                    element[2] = -999
-        yield made(self.in_place, key, place(window), result)
-
-
-class WholeOfAll(ProcessAllWindowFunction):
-    def __init__(self, ordered: bool, in_place: bool = False) -> None:
-        self.ordered, self.in_place = ordered, in_place
-
-    def process(self, context: Any, elements: Any) -> Iterator[Any]:
-        yield from Applied(self.ordered, self.in_place).apply("all", context.window(), elements)
-
-
-class AppliedToAll(AllWindowFunction):
-    def __init__(self, ordered: bool, in_place: bool = False) -> None:
-        self.ordered, self.in_place = ordered, in_place
-
-    def apply(self, window: Any, inputs: Any) -> Iterator[Any]:
-        yield from Applied(self.ordered, self.in_place).apply("all", window, inputs)
-
-
-class Placed(WindowFunction):
-    """The one value of a window, with its key and place."""
-
-    def apply(self, key: Any, window: Any, inputs: Any) -> Iterator[Any]:
-        for value in inputs:
-            yield key, place(window), value[2]
-
-
-class EvenAndOdd(WindowAssigner):
-    """The user's own windows: even numbers in windows of one size, odd ones in windows of another."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> list[TimeWindow]:
-        size = self.size * (1 + element[2] % 2)
-        start = timestamp - timestamp % size
-        return [TimeWindow(start, start + size)]
-
-    def get_default_trigger(self, env: Any) -> Trigger:
-        return EventTimeTrigger.create()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class OwnSessions(MergingWindowAssigner):
-    """The user's own sessions."""
-
-    def __init__(self, gap: int) -> None:
-        self.gap = gap
-
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> list[TimeWindow]:
-        return [TimeWindow(timestamp, timestamp + self.gap)]
-
-    def merge_windows(self, windows: Any, callback: Any) -> None:
-        TimeWindow.merge_windows(windows, callback.merge)
-
-    def get_default_trigger(self, env: Any) -> Trigger:
-        return EventTimeTrigger.create()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class EarlyAndAtEnd(Trigger):
-    """The user's own trigger: at each n-th element by a state of its own, and at the end."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self.seen = ValueStateDescriptor("seen", Types.LONG())
-
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
-        ctx.register_event_time_timer(window.max_timestamp())
-        seen = ctx.get_partitioned_state(self.seen)
-        seen.update((seen.value() or 0) + 1)
-        return TriggerResult.FIRE if seen.value() % self.n == 0 else TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
-        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_merge(self, window: Any, ctx: Any) -> None:
-        raise NotImplementedError
-
-    def clear(self, window: Any, ctx: Any) -> None:
-        ctx.get_partitioned_state(self.seen).clear()
-        ctx.delete_event_time_timer(window.max_timestamp())
-
-
-class NoMultipleLeft(Evictor):
-    """The user's own evictor: before the function, all but the last element whose number is a multiple."""
-
-    def __init__(self, of: int) -> None:
-        self.of = of
-
-    def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
-        elements[:-1] = [each for each in elements[:-1] if each.value[2] % self.of]
-
-    def evict_after(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
-        pass
 
 
 # ---- event time -------------------------------------------------------------------------------------------------------

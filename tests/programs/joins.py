@@ -11,8 +11,9 @@ from cep.patterns import parse
 
 from . import functions, models
 from . import more_functions as more
-from .drawing import Drawing, aligned, ms
+from .drawing import Drawing
 from .models import Element, Stream
+from .window_drawing import aligned, ms
 
 
 def other_of(d: Drawing, of: str) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from . import drawing, joins
+from . import drawing, joins, window_drawing
 from .drawing import Drawing, Program, source
 
-OPERATIONS = [*drawing.OPERATIONS, *joins.OPERATIONS]
+OPERATIONS = [*drawing.OPERATIONS, *window_drawing.OPERATIONS, *joins.OPERATIONS]
 
 
 @st.composite

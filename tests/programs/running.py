@@ -31,13 +31,21 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.savepoints import new_savepoint
 
-from . import functions, more_functions
+from . import functions, more_functions, window_functions
 from .changes import changed
 from .drawing import Program
 
 NAMES: dict[str, Any] = {
     name: value
-    for module in (holdfast.common, holdfast.datastream, holdfast.table, holdfast.cep, functions, more_functions)
+    for module in (
+        holdfast.common,
+        holdfast.datastream,
+        holdfast.table,
+        holdfast.cep,
+        functions,
+        more_functions,
+        window_functions,
+    )
     for name, value in vars(module).items()
     if not name.startswith("_")
 } | {"SplitSource": SplitSource, "LedgerSink": LedgerSink, "DataStreamUtils": DataStreamUtils, "batches": batches}
