@@ -24,7 +24,7 @@ from holdfast.connectors.kafka import cluster
 from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
 from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.errors import ConfigurationError, UserCodeError
+from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.keyed_states import local_state
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.key_groups import key_group_range
@@ -51,7 +51,6 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
         "state.changelog.kafka.bootstrap.servers": kafka.bootstrap_servers,
     }
     LEDGERS["out"].committed.clear()
-    KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 3), "job", "sessions", 128).validate()
     job = Lab(sessions(data, cut=20), tmp_path, budget=20, config=settings)
     counted = [0]
     read = KafkaChangelogLog.read
@@ -75,10 +74,8 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
             shutil.rmtree(job.disk)
             job.parallelism = 3
             assert not job._run_until("before commit", 1)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.delete_topics([TOPIC])[TOPIC].result(30)
-        kafka.create_topic(TOPIC, 3, cleanup_policy="compact")
-        assert not job._run_until("before commit", 2)
+        kafka.delete_topic(TOPIC)
+        assert not job._run_until("before commit", 2)  # the start creates the topic again
         with monkeypatch.context() as patch:
             patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
             patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
@@ -128,6 +125,23 @@ def a_row_may_have_megabytes_and_one_that_no_broker_takes_is_named(kafka: KafkaB
         log.begin(Epoch(2), CheckpointId(1))
         with pytest.raises(UserCodeError, match=r"value b'xxx.* \(105,000,005 bytes\).*max\.message\.bytes"):
             log.append([Row(0, b"key", b"x" * 105_000_000)])
+    finally:
+        log.close()
+
+
+def a_topic_that_is_deleted_under_a_running_job_is_named_within_seconds(kafka: KafkaBroker) -> None:
+    changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 1), "deleted", "rows", 128)
+    changelog.validate()
+    log = changelog.open(JobInfo("j", "deleted", 1, None), "rows", 0)
+    try:
+        log.begin(Epoch(1), CheckpointId(0))
+        log.append([Row(0, b"key", b"value")])
+        log.commit(log.prepare()[0])
+        kafka.delete_topic(changelog.topic)
+        log.begin(Epoch(2), CheckpointId(1))
+        log.append([Row(0, b"key", b"other")])
+        with pytest.raises(HoldfastError, match=f"there is no topic {changelog.topic} at .* creates those again"):
+            log.prepare()
     finally:
         log.close()
 

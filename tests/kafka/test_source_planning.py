@@ -4,6 +4,7 @@ import itertools
 import re
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.connectors.base import EpochInput
+from holdfast.connectors.kafka.changelog import changelog_topic
 from holdfast.connectors.kafka.cluster import PendingOffsets
 from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
@@ -264,6 +266,19 @@ class TestPlanning:
         kafka.create_topic(token_topic(topic))
         with Job(source(kafka, pattern=re.compile(topic + ".*"))) as job:
             assert list(job.enumerator.snapshot()["topics"]) == [topic]
+
+    def test_a_pattern_does_not_match_the_changelogs_of_its_own_job(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        changelog, other = changelog_topic(topic, "counts"), changelog_topic(topic, "sums")
+        for name in (changelog, other):
+            kafka.create_topic(name)
+        src = source(kafka, pattern=re.compile(topic + ".*"))
+        enumerator = src.create_enumerator(replace(INFO, changelogs=frozenset({changelog})), "u")
+        try:
+            enumerator.start(None)
+            assert list(enumerator.snapshot()["topics"]) == [topic, other]
+        finally:
+            enumerator.close()
 
     def test_the_stopping_offsets_are_those_of_the_program(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()

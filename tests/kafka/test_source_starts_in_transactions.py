@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from awaiting import until
 from holdfast.connectors.kafka import enumerator
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
@@ -69,6 +70,9 @@ class Partition:
         producer, offsets = self.open.pop(number)
         producer.commit_transaction() if commit else producer.abort_transaction()
         self.log.append(None)
+        # Kafka answers before the marker is in the partition: another record could come before it.
+        view = ClusterView({"bootstrap.servers": self.kafka.bootstrap_servers}, read_committed=False)
+        until(lambda: view.high_watermarks([self.place])[self.place] == len(self.log))
         if not commit:
             self.aborted |= offsets
 

@@ -58,6 +58,8 @@ class JobInfo:
     identity: str = ""
     """Tells jobs apart that have one name, in different storages; the same for all drivers of the job. Empty when
     checkpointing is off."""
+    changelogs: frozenset[str] = frozenset()
+    """The topics with the changelogs of its own state, which no source of the job reads."""
 
 
 @dataclass(frozen=True)

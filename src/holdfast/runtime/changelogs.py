@@ -17,6 +17,7 @@ from holdfast.runtime.task_messages import JobSetup
 __all__ = [
     "Changelog",
     "changelog_committers",
+    "changelog_topics",
     "check_changelogs",
     "follower",
     "judge_changelogs",
@@ -27,6 +28,8 @@ __all__ = [
 
 class Changelog(Protocol):
     """The changelog of one operator."""
+
+    topic: str
 
     def validate(self) -> None:
         """Create the log, or check the one that is there.
@@ -128,8 +131,21 @@ def judge_changelogs(plan: JobPlan) -> ChangelogNotes:
 
 
 def changelog_committers(plan: JobPlan, job: JobInfo) -> dict[str, Committer]:
-    """The committers of the changelogs, by the uid of their committables."""
-    return {changelog_uid(uid): changelog.create_committer(job, changelog_uid(uid)) for uid, changelog in _changelogs(plan)}
+    """The committers of the changelogs, by the uid of their committables. A log that was deleted meanwhile is created again.
+
+    Raises:
+        ConfigurationError: a log cannot be used any more; names the remedy.
+    """
+    found = {}
+    for uid, changelog in _changelogs(plan):
+        changelog.validate()
+        found[changelog_uid(uid)] = changelog.create_committer(job, changelog_uid(uid))
+    return found
+
+
+def changelog_topics(plan: JobPlan) -> frozenset[str]:
+    """The topics of a job's changelogs."""
+    return frozenset(changelog.topic for _, changelog in _changelogs(plan))
 
 
 def opener(setup: JobSetup, vertex: Vertex, subtask: int) -> Callable[[str], ChangelogLog] | None:

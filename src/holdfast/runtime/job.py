@@ -35,7 +35,7 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.autoscaling import Autoscaler
-from holdfast.runtime.changelogs import check_changelogs
+from holdfast.runtime.changelogs import changelog_topics, check_changelogs
 from holdfast.runtime.coordinator import Coordinator, EpochExecutor
 from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.runtime.job_registry import died
@@ -162,7 +162,9 @@ class Job(JobClient):
         self.savepoint_progress = self._savepoints.progress
         self._coordinator = Coordinator(
             plan,
-            lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
+            lambda generation: JobInfo(
+                str(self._id), plan.name, generation, uri, settings.storage_options, changelogs=changelog_topics(plan)
+            ),
             self._executor,
             checkpoint_log,
             self.retention,

@@ -35,8 +35,10 @@ _COMPLAINT_S = 30.0
 class KafkaEnumerator:
     """Plans ranges up to the last stable offset, evenly over the partitions; detects new partitions and lost input."""
 
-    def __init__(self, source: KafkaSourceOptions, uid: str) -> None:
+    def __init__(self, source: KafkaSourceOptions, uid: str, changelogs: Collection[str] = ()) -> None:
         self._source = source
+        self._changelogs = changelogs
+        """The topics with the state of its own job: a pattern that matches them would read what it makes, without end."""
         self._name = f"Kafka source (uid {uid})"
         self._view = ClusterView(source.properties, source.read_committed)
         self._positions = Positions()
@@ -239,7 +241,11 @@ class KafkaEnumerator:
 
     def _describe(self) -> dict[str, Topic | None]:
         source = self._source
-        names = source.topics if source.pattern is None else self._view.matching(source.pattern)
+        names = (
+            source.topics
+            if source.pattern is None
+            else [name for name in self._view.matching(source.pattern) if name not in self._changelogs]
+        )
         return self._view.topics([*names, *(n for n in self._positions.topics if n not in names)])
 
     def _existing(self, topics: dict[str, Topic | None]) -> list[Topic]:

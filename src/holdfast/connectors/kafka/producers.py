@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.kafka.cluster import silence_of
+from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, silence_of
 from holdfast.connectors.kafka.config import transactional_properties
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.refused_records import blames_a_record, refused, suspicion
@@ -27,6 +27,9 @@ _INIT_BUDGET_S = 60.0
 _ACQUAINTANCE_S = 2.0
 _ABORT_S = 10.0
 _SLOW_S = 10.0
+_GONE_S = 3.0
+"""Seconds that records wait before the brokers are asked whether the topics exist. The client itself would wait for a topic
+that was deleted as long as for a broker that is away."""
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -68,6 +71,7 @@ class RecordProducer:
         self._latest: tuple[int, str, bytes | None, bytes | None] = (0, "", None, None)
         """The record with the latest timestamp: timestamp, topic, key and value. A failure does not tell timestamps."""
         callbacks = dict([self._told_of], on_delivery=self._on_delivery, error_cb=self._on_error)
+        self._topics: set[str] = set()
         self._settings = settings
         self._servers = settings.get("bootstrap.servers", "")
         self._producer = Producer({**settings, **callbacks}, logger=_logger)
@@ -91,6 +95,7 @@ class RecordProducer:
         produce = self._producer.produce
         n = len(batch.values)
         topics = [batch.topics] * n if isinstance(batch.topics, str) else batch.topics
+        self._topics.update(topics)
         keys = batch.keys or [None] * n
         at = 0
         while at < n:
@@ -145,16 +150,32 @@ class RecordProducer:
         Raises:
             HoldfastError: the brokers did not accept a record within the delivery timeout.
         """
-        began = complained = time.monotonic()
+        began = asked = complained = time.monotonic()
         while left := self._serve(lambda: self._producer.flush(1.0)):
             self.check()
             now = time.monotonic()
+            if now - asked > _GONE_S:
+                self._check_topics()
+                asked = time.monotonic()
             if now - complained > _SLOW_S:
                 complained = now
                 _logger.warning(
                     "%s: %d records have been waiting for the brokers for %.0f s", self._where, left, now - began
                 )
         self.check()
+
+    def _check_topics(self) -> None:
+        """Raise if a topic was deleted."""
+        try:
+            found = ClusterView(self._settings, read_committed=False).topics(self._topics)
+        except BrokerUnavailable:
+            return  # a record that is not delivered in time tells who does not answer
+        if missing := sorted(name for name, topic in found.items() if topic is None):
+            raise HoldfastError(
+                f"{self._where}: records were not delivered: there is no topic {', '.join(missing)} at {self._servers} (any "
+                "more). Create it, unless it is a changelog's: a running job restarts from its last checkpoint, and creates "
+                "those again"
+            )
 
     def close(self) -> None:
         """Close the client with its threads and connections; unsent records are lost."""
