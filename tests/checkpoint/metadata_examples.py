@@ -219,6 +219,9 @@ RESCALED = msgspec.structs.replace(
 AHEAD = msgspec.structs.replace(EXAMPLE, checkpoint=record_of(RESCALED))
 ON_TRIAL = msgspec.structs.replace(EXAMPLE, savepoint="file:///savepoint", trial=True, requested=9, claim=True)
 TAKEOVER_ON_TRIAL = msgspec.structs.replace(TAKEOVER, savepoint="file:///old", claim=True, copy=15, position=16)
+TAKEOVER_OF_JOB = msgspec.structs.replace(
+    TAKEOVER, job="89abcdef89abcdef", savepoint="file:///old#digest=0123456789abcdef0123456789abcdef", position=16
+)
 MANIFEST = Layer(reset=["gone"], ended=["old source"], sources={"payments": SourceState({"offsets": {}})})
 
 

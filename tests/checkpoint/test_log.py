@@ -376,7 +376,7 @@ SAVEPOINT = FromSavepoint("file:///savepoint", 40)
 
 def copied(log, taken):
     """Complete the copy of the savepoint."""
-    log.complete(checkpoint(taken.next_id, taken.generation), SAVEPOINT.uri)
+    log.complete(checkpoint(taken.next_id, taken.generation), SAVEPOINT.name)
 
 
 @pytest.mark.parametrize("request_", [{"restore_from": 2}, {"savepoint": SAVEPOINT}])
@@ -402,7 +402,7 @@ def test_the_first_own_checkpoint_ends_a_trial(storage, paths, three):
     copied(log, log.take_over(savepoint=SAVEPOINT))
     own = complete(log)
     assert ids(log) == [own.checkpoint_id]
-    assert log.started_from() == SAVEPOINT.uri
+    assert log.started_from() == SAVEPOINT.name
     again = CheckpointLog(storage, paths).take_over(savepoint=SAVEPOINT)
     assert (again.restored, again.trial, again.begins_from_savepoint) == (own, False, False)
 
@@ -417,6 +417,26 @@ def test_a_savepoint_is_copied_once_however_often_its_trial_is_begun(storage, pa
         assert again.restored is not None
         assert again.restored.checkpoint_id == taken.next_id
     assert driver.take_over(damaged(taken.next_id), savepoint=SAVEPOINT).begins_from_savepoint
+
+
+def test_a_savepoint_that_was_written_anew_at_its_path_is_another_one(storage, paths, three):
+    first, anew = (SAVEPOINT._replace(name=f"{SAVEPOINT.name}#digest={digest}") for digest in "ab")
+    log = CheckpointLog(storage, paths)
+    log.complete(checkpoint(log.take_over(savepoint=first).next_id, 41), first.name)
+    assert CheckpointLog(storage, paths).take_over(savepoint=anew).begins_from_savepoint  # another one is on trial
+    log = CheckpointLog(storage, paths)
+    log.complete(checkpoint((taken := log.take_over(savepoint=first)).next_id, taken.generation), first.name)
+    complete(log)
+    assert not CheckpointLog(storage, paths).take_over(savepoint=first).begins_from_savepoint
+    assert CheckpointLog(storage, paths).take_over(savepoint=anew).begins_from_savepoint
+
+
+def test_a_log_that_has_a_savepoints_directory_alone_has_started_from_it(storage, paths, three):
+    log = CheckpointLog(storage, paths)
+    copied(log, log.take_over(savepoint=SAVEPOINT))
+    complete(log)
+    named = SAVEPOINT._replace(name=f"{SAVEPOINT.name}#digest=a")
+    assert not CheckpointLog(storage, paths).take_over(savepoint=named).begins_from_savepoint
 
 
 def test_a_trial_without_checkpoints_to_go_back_to_is_none(storage, paths):

@@ -22,6 +22,7 @@ from .metadata_examples import (
     ON_TRIAL,
     SST,
     TAKEOVER,
+    TAKEOVER_OF_JOB,
     TAKEOVER_ON_TRIAL,
     entries,
     whole,
@@ -43,6 +44,7 @@ def test_a_log_entry_comes_back_as_it_was(entry):
         ("ahead", AHEAD),
         ("completed_on_trial", ON_TRIAL),
         ("takeover_on_trial", TAKEOVER_ON_TRIAL),
+        ("takeover_of_job", TAKEOVER_OF_JOB),
     ],
 )
 def test_entries_of_form_2_stay_readable(name, entry):

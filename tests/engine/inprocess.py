@@ -20,7 +20,6 @@ from typing import Any
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.checkpoint.savepoint import savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.connectors.base import (
     Batch,
@@ -387,9 +386,9 @@ class Lab:
         return lambda: RecordSlices(chance.randint(0, most), chance) if most and chance.random() < 0.5 else None
 
     def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
-        if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint):
+        if not self.savepoint:
             return None
-        return StartFromSavepoint.open(self.savepoint, {}, storage, paths, self.claim)
+        return StartFromSavepoint.unless_started(log.started_from(), self.savepoint, {}, storage, paths, self.claim)
 
     def close(self) -> None:
         if self.executor is not None:

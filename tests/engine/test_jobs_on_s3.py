@@ -16,7 +16,7 @@ import holdfast.state.rocksdb
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
-from holdfast.checkpoint.savepoint import read_savepoint, savepoint_directory
+from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.savepoints import StartFromSavepoint, new_savepoint
 from holdfast.state.delta_files import verify_contents
@@ -53,9 +53,9 @@ class LabOnS3(Lab):
         return Storage.open(f"{self.scheme}://checkpoints{account}/{self.directory.name}", self.bucket)
 
     def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
-        if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint, self.bucket):
+        if not self.savepoint:
             return None
-        return StartFromSavepoint.open(self.savepoint, self.bucket, storage, paths, self.claim)
+        return StartFromSavepoint.unless_started(log.started_from(), self.savepoint, self.bucket, storage, paths, self.claim)
 
 
 @pytest.mark.parametrize(("scheme", "backend"), [("s3", "rocksdb"), ("gs", "hashmap"), ("abfss", "rocksdb")])

@@ -256,6 +256,35 @@ def a_claimed_savepoint_is_deleted_once_the_job_has_its_copy(job):
     assert visible() == MODEL
 
 
+def a_savepoint_that_was_written_anew_at_its_path_is_another_one(job):
+    job.savepoint = run(job, 3)
+    place = Path(job.savepoint.removeprefix("file://"))
+    job._run_until("after complete", 4)
+    with lab(sessions(records(5, 300, keys=20), cut=20), budget=40) as other:
+        written = Path(run(other, 5).removeprefix("file://"))
+        shutil.rmtree(place)
+        shutil.copytree(written, place)
+        LEDGERS["out"].committed.clear()
+        job._run_until("run", 1)
+        assert job.coordinator()._log.started_from() == read_savepoint(job.savepoint).name
+        job.run()
+    assert visible()
+
+
+def a_savepoint_that_was_written_anew_where_a_claimed_one_was_stays(job, monkeypatch):
+    job.savepoint, job.claim = run(job, 3), True
+    place = Path(job.savepoint.removeprefix("file://"))
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.runtime.savepoints.ClaimedSavepoint.delete", lambda *_, **__: None)
+        job._run_until("after complete", 3)
+    job.savepoint = ""
+    metadata = place / "_metadata"
+    metadata.write_bytes(metadata.read_bytes() + b"of another one")
+    job.run()
+    assert metadata.exists()
+    assert visible() == MODEL
+
+
 def a_driver_that_dies_while_it_copies_the_savepoint_is_followed_by_one_that_copies_it_again(job, monkeypatch):
     job.savepoint = run(job, 3)
     from holdfast.checkpoint import savepoint as module
@@ -285,7 +314,7 @@ def the_generation_goes_on_from_the_savepoints(job):
     with tempfile.TemporaryDirectory() as elsewhere:
         second = Lab(job.build, Path(elsewhere), budget=40, savepoint=savepoint)
         second.run()
-        assert second.coordinator()._log.started_from() == read_savepoint(savepoint).uri
+        assert second.coordinator()._log.started_from() == read_savepoint(savepoint).name
         taken = second.coordinator()._log.take_over()
     assert taken.generation > before + 1
     assert visible() == MODEL

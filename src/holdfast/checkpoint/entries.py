@@ -66,7 +66,7 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     created_at: int = 0
     """In ms since 1970."""
     savepoint: str = ""
-    """The savepoint from which the job last started; empty: none."""
+    """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none."""
     job: str = ""
     """The identity of the job, the same in all take-overs of a log; empty: written by a release that had none."""
     claim: bool = False
@@ -88,7 +88,7 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"
     takeover: LogPosition
     """The position of the take-over by which this driver acquired the job."""
     savepoint: str = ""
-    """The savepoint from which the job last started; empty: none."""
+    """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none."""
     trial: bool = False
     """Whether it is the copy of that savepoint, on trial (see `holdfast.checkpoint.takeover`)."""
     requested: CheckpointId = NO_CHECKPOINT

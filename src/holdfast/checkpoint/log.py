@@ -40,6 +40,7 @@ from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, suc
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.milestones import has_successor
 from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.savepoint import same_savepoint
 from holdfast.checkpoint.storage import AlreadyExists, Storage
 from holdfast.checkpoint.takeover import (
     FromSavepoint,
@@ -76,7 +77,7 @@ class Ownership:
     requested: CheckpointId
     """The checkpoint of the user's last request to go back; 0: never requested."""
     savepoint: str
-    """The savepoint from which the job last started; empty: none."""
+    """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none."""
     claim: bool = False
     """Whether that savepoint is the job's, and not deleted yet."""
     trial: bool = False
@@ -411,7 +412,8 @@ class CheckpointLog(LogReader):
             if self._owned is not None or not (restore_from or savepoint) or has_successor(self._exists, tail):
                 raise
             facts = self._read_despite_damage(tail)
-            if (savepoint.uri == facts.savepoint) if savepoint is not None else (restore_from == facts.requested):
+            back = restore_from == facts.requested
+            if back if savepoint is None else same_savepoint(facts.savepoint, savepoint.name):
                 raise
             return facts
 

@@ -67,7 +67,9 @@ class LogReader:
         return self._at_the_end(self._hint() if hint is None else hint.tail, read)
 
     def started_from(self) -> str:
-        """The savepoint from which the job last started; empty: none. For a driver before its take-over.
+        """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none.
+
+        For a driver before its take-over.
 
         Raises:
             CorruptFile: the log cannot be read.

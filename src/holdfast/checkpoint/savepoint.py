@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+import xxhash
 
 from holdfast import __version__
 from holdfast.checkpoint.files import pack, unpack
@@ -47,17 +48,21 @@ __all__ = [
     "Savepoint",
     "copy_files",
     "delete_savepoint",
+    "directory_of",
     "import_savepoint",
+    "is_still",
     "put_metadata",
     "read_savepoint",
     "renamed_operator",
     "renamed_lists",
+    "same_savepoint",
     "savepoint_directory",
 ]
 
 METADATA = "_metadata"
 BEGUN = "_in-progress"
 """A file that marks the directory of an unfinished or failed savepoint."""
+_DIGEST = "#digest="
 _SUFFIXES = (".dump", ".list")
 _VERSION = 1
 REMEDY = "put it back from a copy of the savepoint, or start from another one"
@@ -87,11 +92,43 @@ class OpenSavepoint:
 
     storage: Storage
     savepoint: Savepoint
+    digest: str
 
     @property
     def uri(self) -> str:
         """The savepoint's directory."""
         return self.storage.uri
+
+    @property
+    def name(self) -> str:
+        """Its directory and the digest of its metadata: another savepoint in the same directory has another one."""
+        return f"{self.uri}{_DIGEST}{self.digest}"
+
+
+def directory_of(name: str) -> str:
+    """The directory in a savepoint's name."""
+    return name.partition(_DIGEST)[0]
+
+
+def same_savepoint(stored: str, name: str) -> bool:
+    """Whether a stored name is this one. Earlier releases stored the directory alone, which is then all that is compared."""
+    return stored in (name, directory_of(name))
+
+
+def is_still(storage: Storage, name: str) -> bool:
+    """Whether a directory has the savepoint of this name, or what is left of one.
+
+    Raises:
+        StorageError: the storage does not answer.
+    """
+    try:
+        return same_savepoint(name, f"{directory_of(name)}{_DIGEST}{_digest(storage.get(METADATA))}")
+    except NotFound:
+        return True
+
+
+def _digest(metadata: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(metadata)
 
 
 def delete_savepoint(storage: Storage) -> int:
@@ -201,7 +238,7 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
         raise CorruptFile(where, f"{error.reason}; {REMEDY}") from None
     except msgspec.MsgspecError as error:
         raise CorruptFile(where, f"not the metadata of a savepoint: {error}; {REMEDY}") from error
-    return OpenSavepoint(storage, savepoint)
+    return OpenSavepoint(storage, savepoint, _digest(data))
 
 
 def _instead(storage: Storage) -> str:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from holdfast.checkpoint.entries import FORMAT_VERSION, CheckpointRecord, Takeover
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
 from holdfast.checkpoint.metadata import has_output
+from holdfast.checkpoint.savepoint import same_savepoint
 from holdfast.errors import CorruptFile
 
 __all__ = [
@@ -40,7 +41,8 @@ _REMEMBERED = 1000
 class FromSavepoint(NamedTuple):
     """The user's request to start from a savepoint."""
 
-    uri: str
+    name: str
+    """Its directory and digest (`OpenSavepoint.name`)."""
     generation: int
     """The generation of the driver that wrote it; that of the job will exceed it."""
     claim: bool = False
@@ -71,7 +73,7 @@ class LogFacts:
     requested: CheckpointId
     """The checkpoint of the user's last request to go back that was obeyed; 0: none."""
     savepoint: str = ""
-    """The savepoint from which the job last started; empty: none."""
+    """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none."""
     job: str = ""
     """The identity of the job (`Takeover.job`); empty: no take-over has it yet."""
     claim: bool = False
@@ -106,10 +108,10 @@ def started(facts: LogFacts, going_back: CheckpointRecord | None, savepoint: Fro
         savepoint: The savepoint that the user asks to start from.
     """
     trial = bool(facts.completed or facts.unreadable)
-    if savepoint is not None and savepoint.uri != facts.savepoint:
-        copied = facts.copy is not None and facts.copy.savepoint == savepoint.uri
+    if savepoint is not None and not same_savepoint(facts.savepoint, savepoint.name):
+        copied = facts.copy is not None and same_savepoint(facts.copy.savepoint, savepoint.name)
         candidates = (facts.copy.record,) if facts.copy is not None and copied else ()
-        return Start(candidates, trial, not copied, facts.requested, savepoint.uri, savepoint.claim)
+        return Start(candidates, trial, not copied, facts.requested, savepoint.name, savepoint.claim)
     if going_back is not None:
         return Start((going_back,), trial, False, going_back.checkpoint_id, facts.savepoint, facts.claim)
     return Start(facts.completed, False, False, facts.requested, facts.savepoint, facts.claim)

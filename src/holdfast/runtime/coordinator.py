@@ -361,7 +361,7 @@ class Coordinator:
         restored, next_id, uri = taken.restored, taken.next_id, ""
         if savepoint is not None and taken.begins_from_savepoint:
             uri = savepoint.source.uri
-            self._log.complete(savepoint.copy(next_id, taken.generation), uri)
+            self._log.complete(savepoint.copy(next_id, taken.generation), savepoint.source.name)
             restored, next_id = self._log.owned.retained[0], self._log.owned.next_id
         passed_over = [] if taken.passed_over is None else [Committable(*each) for each in taken.passed_over.committables]
         return events.TookOver(self._job, restored, next_id, uri, taken.trial, passed_over)

@@ -20,7 +20,6 @@ from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.checkpoint.savepoint import savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.job_client import HeldCheckpoint, JobClient
@@ -199,9 +198,9 @@ class Job(JobClient):
         if names_checkpoint(path):
             return restored_position(path, self._storage.locate(self._paths.log_prefix))
         settings = self._plan.settings
-        if self._log.started_from() == savepoint_directory(path, settings.storage_options):
-            return None  # the savepoint may be gone meanwhile
-        return StartFromSavepoint.open(path, settings.storage_options, self._storage, self._paths, settings.claim_savepoint)
+        return StartFromSavepoint.unless_started(
+            self._log.started_from(), path, settings.storage_options, self._storage, self._paths, settings.claim_savepoint
+        )
 
     def _begin(self, session: Any, uri: str, continues: bool) -> None:
         """Take the session's Spark, or start one."""

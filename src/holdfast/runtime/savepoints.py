@@ -25,14 +25,18 @@ from holdfast.checkpoint.savepoint import (
     OpenSavepoint,
     copy_files,
     delete_savepoint,
+    directory_of,
     import_savepoint,
+    is_still,
     put_metadata,
     read_savepoint,
     renamed_lists,
+    same_savepoint,
+    savepoint_directory,
 )
 from holdfast.checkpoint.storage import Storage
 from holdfast.checkpoint.takeover import FromSavepoint
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, SparkGone, StorageError
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, HoldfastError, SparkGone, StorageError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import DUMP, MORE, Part, parts_of, write_part
@@ -222,6 +226,27 @@ class StartFromSavepoint:
             verify_files(opened.source.storage, opened.source.savepoint.checkpoint)
         return opened
 
+    @classmethod
+    def unless_started(
+        cls, started_from: str, uri: str, options: Mapping[str, str], storage: Storage, paths: JobPaths, claim: bool
+    ) -> StartFromSavepoint | None:
+        """Open the savepoint in a directory, unless the job has started from it already: it may be gone meanwhile.
+
+        ``started_from`` is the name of the savepoint from which the job last started; the others are those of `open`.
+
+        Raises:
+            HoldfastError: as for `open`.
+        """
+        if directory_of(started_from) == savepoint_directory(uri, options):
+            try:
+                found = read_savepoint(uri, options)
+            except HoldfastError as error:
+                log.info("the job has started from savepoint %s, and goes on from its checkpoints: %s", uri, error)
+                return None
+            if same_savepoint(started_from, found.name):
+                return None
+        return cls.open(uri, options, storage, paths, claim)
+
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
         try:
@@ -232,7 +257,7 @@ class StartFromSavepoint:
     @property
     def request(self) -> FromSavepoint:
         """The argument for `CheckpointLog.take_over`."""
-        return FromSavepoint(self.source.uri, self.source.savepoint.checkpoint.generation, self.claim)
+        return FromSavepoint(self.source.name, self.source.savepoint.checkpoint.generation, self.claim)
 
     def copy(self, checkpoint_id: CheckpointId, generation: int) -> CheckpointMetadata:
         """Copy the savepoint as the job's next checkpoint to complete.
@@ -265,9 +290,14 @@ class ClaimedSavepoint:
         if not self._log.owned.claim or (self._tried and not again):
             return
         self._tried = True
-        uri = self._log.owned.savepoint
+        name = self._log.owned.savepoint
+        uri = directory_of(name)
         try:
-            delete_savepoint(Storage.open(uri, self._settings.storage_options))
+            storage = Storage.open(uri, self._settings.storage_options)
+            if is_still(storage, name):
+                delete_savepoint(storage)
+            else:
+                log.warning("the savepoint %s, which the job has claimed, was replaced by another one, which stays", uri)
         except (StorageError, ConfigurationError) as error:
             log.warning("the savepoint %s, which the job has claimed, is not deleted yet: %s", uri, error)
         else:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, silence_of
-from holdfast.connectors.kafka.config import transactional_properties
+from holdfast.connectors.kafka.config import connection_settings, transactional_properties
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.refused_records import blames_a_record, refused, suspicion
 from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
@@ -167,7 +167,7 @@ class RecordProducer:
     def _check_topics(self) -> None:
         """Raise if a topic was deleted."""
         try:
-            found = ClusterView(self._settings, read_committed=False).topics(self._topics)
+            found = ClusterView(connection_settings(self._settings), read_committed=False).topics(self._topics)
         except BrokerUnavailable:
             return  # a record that is not delivered in time tells who does not answer
         if missing := sorted(name for name, topic in found.items() if topic is None):
