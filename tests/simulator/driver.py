@@ -219,7 +219,7 @@ class Driver:
         if savepoint is not None and taken.begins_from_savepoint:
             copy = self._copy_savepoint(next_id, taken.generation)
             yield
-            self.log.complete(copy, savepoint.uri)
+            self.log.complete(copy, savepoint.name)
             restored, next_id = self.log.owned.retained[0], self.log.owned.next_id
         passed_over = [] if taken.passed_over is None else [Committable(*each) for each in taken.passed_over.committables]
         return events.TookOver(self.job, restored, next_id, "", taken.trial, passed_over)
