@@ -21,9 +21,9 @@ from started_programs import output_of, surroundings
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 PROGRAM = """
-import sys, threading, time
-from holdfast.common import Configuration
-from holdfast.datastream import StreamExecutionEnvironment
+import asyncio, sys, threading, time
+from holdfast.common import Configuration, Time
+from holdfast.datastream import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
 from holdfast.rest.server import RestServer
 
 directory, kind = sys.argv[1:]
@@ -41,7 +41,18 @@ settings = {
     "restart-strategy.type": "none",
 }
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(1)
-env.from_collection(list(range(60))).map(work).name("worker").print()
+numbers = env.from_collection(list(range(60)))
+
+class Ask(AsyncFunction):
+    async def async_invoke(self, value):
+        if value == 3 and __import__("os").path.exists(blocks):
+            await asyncio.Event().wait()
+        return [value]
+
+if kind == "unanswered":
+    AsyncDataStream.unordered_wait(numbers, Ask(), Time.seconds(3600), 100).name("worker").print()
+else:
+    numbers.map(work).name("worker").print()
 
 client = env.execute_async("numbers")
 while not (server := RestServer.running()):
@@ -126,6 +137,15 @@ def a_function_that_does_not_return_is_named_with_its_line_and_the_job_can_be_en
     (tmp_path / "blocks").unlink()
     with running(tmp_path, "free") as job:
         assert sorted(before + numbers(job.ended())) == list(range(60))
+
+
+def a_request_that_is_never_answered_is_named_with_the_line_that_waits(tmp_path: Path) -> None:
+    (tmp_path / "blocks").touch()
+    with running(tmp_path, "unanswered") as job:
+        until(lambda: "The operator worker stands still" in job.findings(), 120)
+        said = job.findings()
+        assert "program.py:" in said
+        assert "await asyncio.Event().wait()" in said
 
 
 def a_function_that_is_slow_and_goes_on_does_not_stand_still(tmp_path: Path) -> None:

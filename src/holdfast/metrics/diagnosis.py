@@ -93,8 +93,9 @@ def _standstills(job: JobSnapshot) -> Iterator[Finding]:
             yield Finding(
                 "bad",
                 f"The epoch runs for {seconds:.0f} s, and no task tells what it does",
-                "Its tasks wait for free cores, or the processes of task slots are stopped or cannot be reached.",
-                "Look at Spark's executors, and at the hosts of the job.",
+                "Its tasks wait for free cores, the processes of task slots are stopped or cannot be reached, or the "
+                "checkpoint storage does not answer.",
+                "Look at Spark's executors, at the hosts of the job, and at the storage.",
             )
         elif not standing:
             task = job.standing[0]
@@ -114,6 +115,9 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
         return Finding(
             "bad", "The job stands still", f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above."
         )
+    lasts = max((age for what, age in job.activities.items() if what.startswith(RUNNING_EPOCH)), default=0.0)
+    if lasts >= LASTS_S:
+        return Finding("slow", "An epoch lasts", f"Whether the job keeps up is known at its end; {backlog:,} records wait.")
     if backlog <= _SHORT_BACKLOG_S * rate:
         return Finding("good", "The job keeps up with its input", f"It waits for input {_percent(idle)} of the time.")
     seconds = max(1e-3, (epochs[-1].started_ms - epochs[0].started_ms) / 1000)

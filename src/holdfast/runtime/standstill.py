@@ -7,7 +7,6 @@ cluster. The driver looks there when an epoch lasts. In an epoch of a few second
 
 from __future__ import annotations
 
-import linecache
 import logging
 import os
 import sys
@@ -26,6 +25,8 @@ from holdfast.metrics.diagnosis import LASTS_S, STANDS_S
 from holdfast.metrics.job import RUNNING_EPOCH, JobMetrics
 from holdfast.metrics.stats import StandingTask
 from holdfast.runtime.local_directory import host_name
+from holdfast.runtime.operators.event_loop import awaited
+from holdfast.runtime.user_code import place_of
 
 __all__ = ["StandstillReader", "TaskWatch", "read_standstills"]
 
@@ -89,7 +90,8 @@ class TaskWatch:
     def _watch(self, task: tuple[int, str, int, Callable[[], str]], began: float) -> None:
         """Look at the task until it ends."""
         epoch, vertex, subtask, operator = task
-        call: FrameType | None = None
+        call: object | None = None
+        """The call of a function, or the request, that the task is at."""
         since = 0.0
         while True:
             with self._changed:
@@ -97,7 +99,11 @@ class TaskWatch:
                     break
             now = time.monotonic()
             innermost = sys._current_frames().get(self._main)
-            running = _first_call(innermost, self._base)
+            function = _first_call(innermost, self._base)
+            running: object | None = function
+            where = _place(innermost, function)
+            if running is None and (request := awaited(self._main)) is not None:
+                running, where = request
             if running is None or running is not call:
                 call, since = running, now
             seen = StandingTask(
@@ -109,9 +115,9 @@ class TaskWatch:
                 process=os.getpid(),
                 seconds=now - began,
                 same_call_seconds=now - since,
-                where=_place(innermost, running),
+                where=where,
             )
-            del innermost, running
+            del innermost, function, running
             self._tell(seen)
         call = None
         if self._told:
@@ -155,9 +161,7 @@ def _place(innermost: FrameType | None, call: FrameType | None) -> str:
     while inner is not None and inner.f_code.co_filename != frame.f_code.co_filename:
         inner = inner.f_back  # the deepest line of the file with the function
     frame = inner or frame
-    file, line, name = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-    text = linecache.getline(file, line).strip()
-    return f"{name} ({file}:{line}){': ' + text if text else ''}"
+    return place_of(frame)
 
 
 def read_standstills(storage: Storage, paths: JobPaths, epoch: int) -> list[StandingTask]:

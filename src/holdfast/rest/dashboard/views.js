@@ -224,7 +224,8 @@ function late({ view }) {
       h("p", { class: "dim" }, "A side output for late data keeps such records; a larger bound of the watermark strategy, or allowed lateness of the window, makes fewer records late.")),
     h("section", { class: "card" }, h("h2", {}, "The latest of them"), h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "records" },
       h("thead", {}, h("tr", {}, ["Operator", "Event time", "Behind the watermark by", "Value"].map((t) => h("th", { scope: "col" }, t)))),
-      h("tbody", {}, view.late_records.map((r, i) => h("tr", { key: i }, h("td", {}, r.operator), h("td", {}, moment(r.timestamp)), h("td", {}, r.watermark === null ? "–" : span(Math.max(0, r.watermark - r.timestamp))), h("td", {}, h("code", {}, r.value)))))))));
+      h("tbody", {}, view.late_records.map((r, i) => h("tr", { key: i }, h("td", {}, r.operator), h("td", {}, moment(r.timestamp)), h("td", {}, r.watermark === null ? "–" : span(Math.max(0, r.watermark - r.timestamp))), h("td", {}, h("code", {}, r.value))))))),
+      view.late_records.length ? null : h("p", { class: "dim" }, "Records are shown with the token only: ", h("code", {}, "holdfast dashboard"), " opens this page with it.")));
 }
 
 function exceptions(view) {

@@ -21,8 +21,9 @@ from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy
 from holdfast.runtime.copies import Copy
 from holdfast.runtime.operators.fine_timers import new_loop
 from holdfast.runtime.operators.result_queue import Request
+from holdfast.runtime.user_code import place_of
 
-__all__ = ["BlockedLoop", "EventLoop"]
+__all__ = ["BlockedLoop", "EventLoop", "awaited"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,16 @@ class BlockedLoop(TimeoutError):
         super().__init__(message)
         self.request = request
         """The request whose coroutine blocks, if that is known."""
+
+
+_waits: dict[int, EventLoop] = {}
+"""The loops for whose answers tasks wait, by the task's thread."""
+
+
+def awaited(thread: int) -> tuple[Request, str] | None:
+    """The oldest request for whose answer the task in a thread waits, and where its coroutine waits; else None."""
+    loop = _waits.get(thread)
+    return None if loop is None else loop.oldest()
 
 
 class EventLoop:
@@ -155,21 +166,35 @@ class EventLoop:
         """
         self.check()
         answers = self._answers
-        while True:
-            self._wanted = wait  # set before looking: the other thread adds an answer, and then looks at it
-            if len(answers) >= wait or (self._failed and answers):
-                break
-            try:
-                self._bell.get(timeout=_CHECK_SECONDS)
-            except queue.Empty:
-                self.check()
-        self._wanted = 0
+        thread = threading.get_ident()
+        try:
+            while True:
+                self._wanted = wait  # set before looking: the other thread adds an answer, and then looks at it
+                if len(answers) >= wait or (self._failed and answers):
+                    break
+                _waits[thread] = self
+                try:
+                    self._bell.get(timeout=_CHECK_SECONDS)
+                except queue.Empty:
+                    self.check()
+            self._wanted = 0
+        finally:
+            _waits.pop(thread, None)
         return [answers.popleft() for _ in range(len(answers))]
 
     @property
     def answered(self) -> bool:
         """Whether an answer has come."""
         return bool(self._answers)
+
+    def oldest(self) -> tuple[Request, str] | None:
+        """The oldest request without an answer, and where its coroutine waits. Any thread may ask."""
+        try:
+            request, task = next(iter(self._running.items()))
+        except (StopIteration, RuntimeError):  # there is none, or one has just been answered
+            return None
+        frame = _frame(task)
+        return request, "a coroutine" if frame is None else place_of(frame)
 
     def check(self) -> None:
         """Check that the event loop notices timeouts.
@@ -319,9 +344,16 @@ def _checked(results: Any, method: str) -> list[Any]:
 
 def _position(task: asyncio.Task[None]) -> str:
     """Where the coroutine of the function waits, e.g. ``; it waits in lookup (job.py:12)``."""
-    waiting: Any = task.get_coro()
-    while (frame := getattr(waiting, "cr_frame", None)) is not None and frame.f_code.co_filename == __file__:
-        waiting = waiting.cr_await
+    frame = _frame(task)
     if frame is None:
         return ""
     return f"; it waits in {frame.f_code.co_name} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+
+
+def _frame(task: asyncio.Task[None]) -> FrameType | None:
+    """The frame of the function's coroutine; None: it has none just now."""
+    waiting: Any = task.get_coro()
+    frame: FrameType | None = None
+    while (frame := getattr(waiting, "cr_frame", None)) is not None and frame.f_code.co_filename == __file__:
+        waiting = waiting.cr_await
+    return frame
