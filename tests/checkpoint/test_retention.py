@@ -174,6 +174,22 @@ def later_driver(first: Job, clock: Clock) -> Job:
     return later
 
 
+def a_checkpoint_that_is_displaced_as_its_hold_begins_is_not_the_one_that_is_held(memory, paths, monkeypatch):
+    job = Job(quick(memory), paths, retained=1)
+    job.epoch()
+    newer = []
+    add = job.retention.holds.add
+
+    def displacing(*arguments):
+        monkeypatch.undo()
+        newer.append(job.epoch())
+        return add(*arguments)
+
+    monkeypatch.setattr(job.retention.holds, "add", displacing)
+    with job.retention.hold() as held:
+        assert held.checkpoint_id == newer[0].checkpoint_id
+
+
 def test_later_drivers_keep_a_held_checkpoint_for_the_whole_time_of_its_hold(memory, paths):
     clock = Clock()
     first = Job(quick(memory), paths, retained=1)

@@ -256,6 +256,18 @@ def a_restored_job_begins_with_an_epoch_at_the_processing_time_of_its_checkpoint
     assert second.assignment.processing_time >= reached
 
 
+def a_job_that_was_back_at_the_log_runs_an_epoch_without_input_as_timers_may_be_due():
+    driver = Driver()
+    driver.open()
+    first = driver.epoch()
+    (run,) = driver.planned()
+    driver.tell(Failed(first, StorageError("away")))
+    driver.tell(events.DelayOver())
+    driver.ran(run)
+    driver.take_over(CheckpointMetadata(first.epoch, 1, "id", "job", 0))
+    assert kinds(driver.planned(ranges=0)) == ["Run"]
+
+
 # savepoints
 
 
