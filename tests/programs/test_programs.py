@@ -22,9 +22,9 @@ def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
 
 
-@pytest.mark.parametrize("part", range(6))  # for the processes of the tests to share
+@pytest.mark.parametrize("part", range(12))  # for the processes of the tests to share
 @settings(
-    max_examples=examples(100),
+    max_examples=examples(50),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
