@@ -41,14 +41,6 @@ MODULES = {
 """By module, below ``src/holdfast``: files below ``tests``, the quickest first."""
 
 EQUIVALENT: dict[str, dict[str, str]] = {
-    "connectors/kafka/committer.py": {
-        "if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):": (
-            "tokens are read by generation, so only their epochs can differ"
-        ),
-        "self._empty_outbox(lambda generation, epoch: generation < self._job.generation)": (
-            "no task of this generation has begun before its driver has recovered, so it has no copies"
-        ),
-    },
     "state/delta.py": {
         "if ends[-1] != size - end:": "pieces that lie elsewhere fail their checksums; only the message differs",
     },
