@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -256,6 +258,10 @@ def the_fields_of_an_element_are_those_of_its_row(element: Any, row: Row) -> Non
         ),
         ({"unique_key": lambda e: e[0]}, [("a", 5), ("b", 3), ("a", 3)], "order by something that only gets better"),
         ({"rank_field": "x"}, [{"x": 1, 1: 2}], "rank_field='x' is the name of a field"),
+        ({}, [("a", 5.0), ("a", float("nan")), ("a", 7.0)], "cannot order an element by nan"),
+        ({"descending": False}, [("a", Decimal("nan"))], "cannot order an element by Decimal('NaN')"),
+        ({}, [("a", (float("nan"), 1))], "cannot order an element by nan"),
+        ({"unique_key": lambda e: e[0]}, [("a", np.float64("nan"))], "cannot order an element by"),
     ],
 )
 def an_element_that_top_n_cannot_rank_is_told(options: Any, elements: list[Any], text: str) -> None:

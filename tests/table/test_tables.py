@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +20,7 @@ from holdfast.common import RowKind, Time, WatermarkStrategy
 from holdfast.connectors.kafka.producer_record import KafkaSinkContext
 from holdfast.connectors.kafka.upserts import UpsertSerializer
 from holdfast.datastream import ProcessFunction, ProcessJoinFunction, StreamExecutionEnvironment
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.table import KStream, KTable
 
 from .kafka_cases import (
@@ -441,6 +444,27 @@ def the_best_rows_follow_changes_that_equality_does_not_see():
         best.to_stream().to_data_stream().map(lambda row: [getattr(v, "city", v) for v in row[1]]).sink_to(LedgerSink("out"))
 
     assert outcome(build, parallelism=1, budget=1) == [["Pune"], ["Delhi"], [1]]
+
+
+@pytest.mark.parametrize("value", [np.float64(2.5), float("inf"), Fraction(1, 2), Player("ann", 5, "Pune")], ids=repr)
+def a_row_that_is_written_again_as_it_is_does_not_change_the_best_rows(value: Any):
+    rows = [(0, "ann", value), (0, "ann", pickle.loads(pickle.dumps(value))), (0, "bob", value)]
+
+    def build(env: Any) -> None:
+        table = pairs(env, rows, 0, 1).to_table().group_by(lambda key, value: ("all", (key, value)))
+        best = table.top_n(3, lambda row: getattr(row[1], "score", row[1]))
+        best.to_stream().to_data_stream().map(lambda row: [key for key, _ in row[1]]).sink_to(LedgerSink("out"))
+
+    assert outcome(build, parallelism=1, budget=1) == [["ann"], ["ann", "bob"]]
+
+
+def a_row_ordered_by_nan_is_told():
+    def build(env: Any) -> None:
+        table = pairs(env, [(0, "ann", float("nan"))], 0, 1).to_table().group_by(lambda key, value: ("all", value))
+        table.top_n(3, lambda value: value).to_stream().to_data_stream().sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError, match="cannot order an element by nan"):
+        outcome(build, parallelism=1, budget=1)
 
 
 def test_wrong_calls_are_told_at_once():

@@ -9,6 +9,8 @@ cdef object _BEFORE
 cdef object _AFTER
 cdef tuple _NONE
 
+cpdef object check_order(object order)
+
 @cython.locals(best=list, rows=list, at=Py_ssize_t)
 cpdef object enter(
     object state, object order, object element, Py_ssize_t most, bint descending, bint ranked, object row_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.common.types import Row, RowKind, RowSlots
 
-__all__ = ["Ranked", "enter", "place_of", "shifted_rows"]
+__all__ = ["Ranked", "check_order", "enter", "place_of", "shifted_rows"]
 
 Ranked = tuple[Any, Any, Any]
 """An element that is among the best: what it is ordered by, its id, and the element."""
@@ -15,6 +15,23 @@ Ranked = tuple[Any, Any, Any]
 _INSERT, _DELETE = RowKind.INSERT, RowKind.DELETE
 _BEFORE, _AFTER = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
 _NONE: tuple[Row, ...] = ()
+
+
+def check_order(order: Any) -> None:
+    """Check that an element has a place among others.
+
+    Raises:
+        ValueError: it is ordered by NaN, or by a tuple that has one: it is neither better nor worse than any other.
+    """
+    kind = type(order)
+    if kind is tuple:
+        for each in order:
+            check_order(each)
+    elif kind is not int and kind is not str and order != order:
+        raise ValueError(
+            f"top_n() cannot order an element by {order!r}, which is neither more nor less than any other value: filter "
+            "such elements before top_n(), or let order_by return a number for them"
+        )
 
 
 def enter(
@@ -36,7 +53,11 @@ def enter(
         descending: Whether larger is better.
         ranked: Whether rows have a rank.
         row_of: Makes the row of an element that is no tuple, of its place, the element and the row's kind.
+
+    Raises:
+        ValueError: see `check_order`.
     """
+    check_order(order)
     best = state.value()
     if best is None:
         best = []

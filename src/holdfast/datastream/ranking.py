@@ -16,7 +16,7 @@ from holdfast.common.time import Duration, Time
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import FilterFunction, KeyedProcessFunction, RuntimeContext
-from holdfast.datastream.ranked_rows import Ranked, enter
+from holdfast.datastream.ranked_rows import Ranked, check_order, enter
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.functions.defined_state import DefinedState
@@ -197,6 +197,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
         order = self._order(value)
         if self._unique_key is None:
             return enter(self._best, order, value, self._n, self._descending, self._ranks, self._row_of)
+        check_order(order)
         best: list[Ranked] = self._best.value() or []
         new = (order, self._unique_key(value), value)
         old = next((each for each in best if each[_ID] == new[_ID]), None)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from holdfast.common.pickling import dumps
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
 from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
+from holdfast.datastream.ranked_rows import check_order
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.functions.defined_state import DefinedState
@@ -76,6 +78,7 @@ class Best(KeyedProcessFunction[Any, Any, Change], DefinedState):
 
     def _with(self, key: Any, value: Any, before: list[Ranked]) -> list[Ranked]:
         order, known = self._order(value), self._rows.get(key)
+        check_order(order)
         if known is not None and known[0] == order:
             change = known[1]
         else:
@@ -105,17 +108,22 @@ class Best(KeyedProcessFunction[Any, Any, Change], DefinedState):
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values cannot be told apart. What ``==`` says of objects may leave out fields of theirs."""
+    """Whether two values cannot be told apart. What ``==`` says of objects may leave out fields of theirs.
+
+    A value of the best rows and that of all rows may be two objects: a restart reads each of the two states.
+    """
     kind = type(one)
     if one is other or kind is not type(other):
         return one is other
     if kind in FIXED:
-        return bool(one == other)
+        return bool(one == other or (one != one and other != other))
     if kind is Row:
         return one._fields == other._fields and _alike(one._values, other._values)
     if kind is tuple or kind is list:
         return len(one) == len(other) and all(map(_alike, one, other))
-    return kind is dict and one.keys() == other.keys() and all(_alike(each, other[key]) for key, each in one.items())
+    if kind is dict:
+        return one.keys() == other.keys() and all(_alike(each, other[key]) for key, each in one.items())
+    return dumps(one) == dumps(other)
 
 
 def _values(rows: list[Ranked]) -> list[Any] | None:
