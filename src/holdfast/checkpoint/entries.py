@@ -14,7 +14,8 @@ from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import Layer
-from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
+from holdfast.checkpoint.parsing import parsing
+from holdfast.errors import CheckpointError, IncompatibleState
 
 __all__ = [
     "FORMAT_VERSION",
@@ -160,13 +161,10 @@ def decode_entry(data: bytes, where: str) -> LogEntry:
         IncompatibleState: this release does not read the entry's form.
     """
     payload = unpack(data, where)
-    try:
+    with parsing(where, "an entry of a checkpoint log"):
         _check_version(payload, where)
         entry: LogEntry = _decoder.decode(payload)
-        return entry
-    except msgspec.MsgspecError as error:
-        # The checksum matches, so the data was not altered: it was not written by Holdfast.
-        raise CorruptFile(where, f"not an entry of a checkpoint log: {error}") from error
+    return entry
 
 
 def _check_version(payload: bytes, where: str) -> None:
@@ -190,8 +188,7 @@ def decode_manifest(payload: bytes, where: str) -> Layer:
         CorruptFile: the payload is not a manifest.
         IncompatibleState: this release does not read the manifest's form.
     """
-    try:
+    with parsing(where, "a manifest of a checkpoint"):
         _check_version(payload, where)
-        return _manifest_decoder.decode(payload).layer
-    except msgspec.MsgspecError as error:
-        raise CorruptFile(where, f"not a manifest of a checkpoint: {error}") from error
+        layer = _manifest_decoder.decode(payload).layer
+    return layer

@@ -27,6 +27,7 @@ import xxhash
 import zstandard
 
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, RawFile
+from holdfast.checkpoint.parsing import inflated
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
@@ -80,9 +81,13 @@ def compress(data: Data) -> tuple[Data, int]:
     return data, 0
 
 
-def decompress(stored: Data, size: int) -> bytes:
-    """Undo `compress`. The caller must have verified the checksum."""
-    return _codecs.decompressor.decompress(stored, max_output_size=size) if size else bytes(stored)
+def decompress(stored: Data, size: int, where: str) -> bytes:
+    """Undo `compress`. The caller must have verified the checksum of the file ``where``.
+
+    Raises:
+        CorruptFile: it does not unpack to this size.
+    """
+    return inflated(_codecs.decompressor, stored, size, where) if size else bytes(stored)
 
 
 def pack(payload: Data) -> bytes:
@@ -120,7 +125,7 @@ def unpack(data: bytes, where: str) -> bytes:
             f"{where} is in format version {version}, which this release of Holdfast does not read; "
             "run the release that wrote it, or a later one"
         )
-    payload = _codecs.decompressor.decompress(body, max_output_size=size) if flags & _ZSTD else bytes(body)
+    payload = inflated(_codecs.decompressor, body, size, where) if flags & _ZSTD else bytes(body)
     if len(payload) != size:
         raise CorruptFile(where, f"altered: it unpacks to {len(payload)} bytes instead of {size}")
     return payload

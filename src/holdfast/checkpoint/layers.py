@@ -60,7 +60,8 @@ class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
     def applied_to(self, old: SubtaskState | None) -> SubtaskState:
         """The subtask's state after the change; ``old`` may be missing only if the change holds a new state."""
         state = old if self.state is None else self.state
-        assert state is not None
+        if state is None:
+            raise ValueError("a change of a subtask that no earlier layer has")
         return _grown(state, self.deltas)
 
     def files(self) -> Iterator[FileHandle]:

@@ -19,6 +19,7 @@ from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, epoch_of, position_of
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
 from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, CorruptFile
@@ -103,7 +104,8 @@ def load(storage: Storage, record: CheckpointRecord, known: Mapping[str, Layer] 
     for handle in record.manifests:
         layer = (known or {}).get(handle.path)
         manifests.append((handle, layer or decode_manifest(read_file(storage, handle), storage.locate(handle.path))))
-    content = added(_NOTHING, [*(layer for _, layer in manifests), record.layer])
+    with parsing(f"{storage.uri}: checkpoint {record.checkpoint_id}", "a sum of its manifests"):
+        content = added(_NOTHING, [*(layer for _, layer in manifests), record.layer])
     whole = CheckpointMetadata(
         checkpoint_id=record.checkpoint_id,
         generation=record.generation,

@@ -36,6 +36,7 @@ from holdfast.checkpoint.metadata import (
     SourceState,
     SubtaskState,
 )
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState, StorageError
@@ -227,17 +228,16 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
         ) from error
     try:
         payload = unpack(data, where)
-        version = msgspec.msgpack.decode(payload, type=_Version).format_version
-        if version != _VERSION:
-            raise IncompatibleState(
-                f"{where} is a savepoint of format {version}; this release of Holdfast reads format {_VERSION}: run the "
-                "release that wrote it, or a later one"
-            )
-        savepoint = msgspec.msgpack.decode(payload, type=Savepoint)
+        with parsing(where, "the metadata of a savepoint"):
+            version = msgspec.msgpack.decode(payload, type=_Version).format_version
+            if version != _VERSION:
+                raise IncompatibleState(
+                    f"{where} is a savepoint of format {version}; this release of Holdfast reads format {_VERSION}: run "
+                    "the release that wrote it, or a later one"
+                )
+            savepoint = msgspec.msgpack.decode(payload, type=Savepoint)
     except CorruptFile as error:
         raise CorruptFile(where, f"{error.reason}; {REMEDY}") from None
-    except msgspec.MsgspecError as error:
-        raise CorruptFile(where, f"not the metadata of a savepoint: {error}; {REMEDY}") from error
     return OpenSavepoint(storage, savepoint, _digest(data))
 
 

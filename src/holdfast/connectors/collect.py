@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import zstandard
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.parsing import parsing
 from holdfast.common import pickling
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 
@@ -189,7 +190,9 @@ class CollectCommitter:
                 return
             for committable in sorted(new, key=lambda c: (c.data["epoch"], c.subtask)):
                 if not mailbox.closed:
-                    mailbox.add(pickling.loads(zstandard.decompress(committable.data["values"])))
+                    with parsing("the output in the checkpoint", "a frame of zstd"):
+                        values = zstandard.decompress(committable.data["values"])
+                    mailbox.add(pickling.loads(values))
             mailbox.epochs[self._sink] = max(c.data["epoch"] for c in new)
             mailbox.arrived.notify_all()
 

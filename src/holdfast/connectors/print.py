@@ -10,6 +10,7 @@ from typing import Any
 import zstandard
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import NotFound
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
@@ -122,7 +123,9 @@ class PrintCommitter:
         if not new:
             return
         for committable in sorted(new, key=lambda c: (c.data["epoch"], c.subtask)):
-            sys.stdout.write(zstandard.decompress(committable.data["text"]).decode())
+            with parsing("the output in the checkpoint", "a frame of zstd"):
+                text = zstandard.decompress(committable.data["text"]).decode()
+            sys.stdout.write(text)
         sys.stdout.flush()
         self._printed = max(c.data["epoch"] for c in new)
         if self._marker is not None:

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import ListPart
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.channels import InputMerge, Lane
 from holdfast.runtime.event_time import combined
@@ -106,7 +107,8 @@ def _held(merge: InputMerge) -> bool:
 
 
 def _cursors(parts: Sequence[ListPart]) -> list[_Cursor]:
-    return [_decode(element) for inline in parts[::2] for element in inline.elements]
+    with parsing("the channel state in the checkpoint", "the place of a subtask in its input"):
+        return [_decode(element) for inline in parts[::2] for element in inline.elements]
 
 
 def _inputs(vertex: Vertex) -> list[str]:

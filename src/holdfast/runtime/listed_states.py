@@ -11,6 +11,7 @@ import msgspec
 from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.metadata import BROADCAST, CHANNEL_STATE, SPLIT, UNION, WHOLE, ListedState, ListPart
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import pickling
 from holdfast.common.typeinfo.text import type_text
@@ -166,7 +167,8 @@ def read_part(storage: Storage, part: ListPart) -> Sequence[bytes]:
     if part.file is None:
         return part.elements
     assert isinstance(part.file, ContainedFile)
-    return _unpack(read_file(storage, part.file))[part.first : part.first + part.count]
+    with parsing(storage.locate(part.file.path), "a file of listed state"):
+        return _unpack(read_file(storage, part.file))[part.first : part.first + part.count]
 
 
 def write_part(storage: Storage, elements: list[bytes], new_path: Callable[[], str]) -> ListPart:

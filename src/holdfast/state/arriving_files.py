@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arrival import Arrival
@@ -87,7 +88,8 @@ class ArrivingFiles:
             self._arrival.expect(blobs)
             return True
         try:
-            arriving = ArrivingFile(self._storage, file, target, self._named)
+            with parsing(self._storage.locate(file.path), "a file of RocksDB"):
+                arriving = ArrivingFile(self._storage, file, target, self._named)
         except UnknownFormat:
             return False
         except DamagedBlock as damage:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import xxhash
@@ -112,8 +112,8 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     first: bytes
     last: bytes
     """The keys of its first and its last record."""
-    offset: int
-    size: int
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    size: Annotated[int, msgspec.Meta(ge=0)]
     """In bytes."""
     checksum: int
     """The XXH3-64 of its bytes."""
@@ -225,7 +225,10 @@ def chunks_of(size: int, read: Callable[[int, int], bytes]) -> list[Chunk]:
     index = tail[-_TRAILER.size - length : -_TRAILER.size]
     if _checksum(index) != checksum:
         raise Damaged("its index is altered")
-    return _unpack_index(index)
+    try:
+        return _unpack_index(index)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Damaged(f"its index cannot be read: {error}") from error
 
 
 class BlobFile:

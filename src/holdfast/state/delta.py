@@ -27,13 +27,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from mmap import mmap
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.checkpoint.files import compress, decompress, unpack
 from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.common.in_portions import in_portions
 from holdfast.errors import CorruptFile, IncompatibleState
@@ -143,13 +144,16 @@ def cut(groups: Iterable[int], items: Iterable[T], enough: int, most: int) -> It
         yield runs, piece
 
 
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
     """An index entry for a piece."""
 
-    first: int
-    last: int
-    length: int
-    size: int
+    first: _Natural
+    last: _Natural
+    length: _Natural
+    size: _Natural
     checksum: int
     head: bytes = b""
 
@@ -157,8 +161,8 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 class _SectionEntry(msgspec.Struct, frozen=True, array_like=True):
     """An index entry for a section."""
 
-    state: int
-    slice: int | None
+    state: Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
+    slice: Annotated[int, msgspec.Meta(le=2**63 - 1)] | None
     dropped: bool
     pieces: list[_Entry]
 
@@ -280,7 +284,7 @@ def open_piece(piece: _Entry | LeftPiece, body: memoryview, where: str) -> Data:
         CorruptFile: it is altered.
     """
     _verify(piece, body, where)
-    return decompress(body, piece.size) if piece.size else body
+    return decompress(body, piece.size, where) if piece.size else body
 
 
 def _verify(piece: _Entry | LeftPiece, body: memoryview, where: str) -> None:
@@ -382,10 +386,9 @@ class _Reader:
                 f"{self._where} is state of form {form}; this release of Holdfast reads form {_FORM}: "
                 "run the release that wrote it, or a later one"
             )
-        try:
-            return _unpack_index(decompress(end[: -_TRAILER.size], unpacked))
-        except msgspec.MsgspecError as error:
-            raise self._corrupt(f"its index cannot be read: {error}") from error
+        packed = decompress(end[: -_TRAILER.size], unpacked, self._where)
+        with parsing(self._where, "an index of a delta"):
+            return _unpack_index(packed)
 
     def _bodies(self, placed: list[_Placed], tail: Data) -> Iterator[memoryview]:
         """Fetch the stored bytes of these pieces: adjacent ones in one read, and none that ``tail`` already holds."""

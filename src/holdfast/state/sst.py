@@ -22,8 +22,8 @@ from holdfast.checkpoint.files import fetch_raw, link_raw, read_raw, write_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import CorruptFile
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.blob_file import SUFFIX
 from holdfast.state.blob_parts import fetch_chunks
@@ -203,10 +203,8 @@ def _wanted(storage: Storage, handle: KeyedHandle, groups: KeyGroupRange) -> _Wa
 
 
 def _read_contents(storage: Storage, file: RawFile) -> _Contents:
-    try:
+    with parsing(storage.locate(file.path), "a list of a base's contents"):
         return msgspec.msgpack.decode(read_raw(storage, file), type=_Contents)
-    except msgspec.MsgspecError as error:
-        raise CorruptFile(storage.locate(file.path), f"its contents cannot be read: {error}") from error
 
 
 def _overlap(files: Sequence[RawFile], start: bytes, end: bytes) -> bool:

@@ -52,6 +52,8 @@ _INDEX_TYPE: Final = b"rocksdb.block.based.table.index.type"
 _USER_KEYS: Final = b"rocksdb.index.key.is.user.key"
 _DELTAS: Final = b"rocksdb.index.value.is.delta.encoded"
 _DATA_BLOCKS: Final = b"rocksdb.num.data.blocks"
+_LONGEST_NUMBER: Final = 70
+"""Bits of the ten bytes that a number of 64 bits takes."""
 _RESTART: Final = 16
 """The most entries of an index between two restarts."""
 _SEQUENCE: Final = 8
@@ -399,6 +401,8 @@ def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         return byte, at + 1
     number, shift = byte & 0x7F, 7
     while byte >= 0x80:
+        if shift >= _LONGEST_NUMBER:
+            raise DamagedBlock("a number is longer than 64 bits")
         at += 1
         byte = data[at]
         number |= (byte & 0x7F) << shift

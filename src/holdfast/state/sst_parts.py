@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.runs import in_runs
@@ -89,7 +90,8 @@ def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: KeyRanges)
     if file.size < _LEAST:
         return False
     try:
-        return _Parts(storage, file).copy(target, ranges)
+        with parsing(storage.locate(file.path), "a file of RocksDB"):
+            return _Parts(storage, file).copy(target, ranges)
     except UnknownFormat:
         return False
     except DamagedBlock as damage:

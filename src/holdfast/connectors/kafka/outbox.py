@@ -11,6 +11,7 @@ import xxhash
 import zstandard
 
 from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.parsing import parsing
 from holdfast.errors import CorruptFile
 
 __all__ = ["OutboxFile", "OutgoingBatch", "outbox_epoch", "outbox_name", "read_outbox"]
@@ -85,10 +86,13 @@ def read_outbox(data: bytes, path: str) -> Iterator[OutgoingBatch]:
         raise CorruptFile(path, f"outbox format {body[len(_MAGIC) - 1]}; this program knows format {_MAGIC[-1]}")
     if xxhash.xxh3_64_digest(body) != digest:
         raise CorruptFile(path, "checksum does not match: truncated or altered")
-    blocks: Any = memoryview(zstandard.ZstdDecompressor().decompressobj().decompress(body[len(_MAGIC) :]))
+    with parsing(path, "the records of a Kafka sink"):
+        blocks: Any = memoryview(zstandard.ZstdDecompressor().decompressobj().decompress(body[len(_MAGIC) :]))
     decoder = msgspec.msgpack.Decoder(OutgoingBatch)
     at = 0
     while at < len(blocks):
         size = int.from_bytes(blocks[at : at + 4], "big")
-        yield decoder.decode(blocks[at + 4 : at + 4 + size])
+        with parsing(path, "the records of a Kafka sink"):
+            batch = decoder.decode(blocks[at + 4 : at + 4 + size])
+        yield batch
         at += 4 + size
