@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from holdfast.metrics.job import RUNNING_EPOCH, TERMINAL, JobSnapshot, VertexSnapshot
 from holdfast.metrics.profile import EpochRecord, VertexProfile
 
-__all__ = ["LASTS_S", "STANDS_S", "Finding", "findings"]
+__all__ = ["LASTS_S", "SILENT_S", "STANDS_S", "Finding", "findings"]
 
 LASTS_S = 8.0
 """What the driver does for so many seconds lasts."""
 STANDS_S = 6.0
 """A call that has not returned for so many seconds stands still."""
+SILENT_S = 12.0
+"""An epoch of which no task tells anything for so many seconds stands still; new processes need some to start."""
 
 _WINDOW = 20
 """The number of latest epochs that count."""
@@ -89,6 +91,8 @@ def _standstills(job: JobSnapshot) -> Iterator[Finding]:
                 f"{task.host} (process {task.process}): it is at {task.where}.",
                 "If it will not return, `holdfast cancel --force` ends the job; its next start computes the epoch again.",
             )
+        if not job.standing and seconds < SILENT_S:
+            continue
         if not job.standing:
             yield Finding(
                 "bad",

@@ -21,7 +21,7 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import Storage
 from holdfast.compiled import FRAMES
 from holdfast.errors import StorageError
-from holdfast.metrics.diagnosis import LASTS_S, STANDS_S
+from holdfast.metrics.diagnosis import LASTS_S, SILENT_S, STANDS_S
 from holdfast.metrics.job import RUNNING_EPOCH, JobMetrics
 from holdfast.metrics.stats import StandingTask
 from holdfast.runtime.local_directory import host_name
@@ -218,7 +218,7 @@ class StandstillReader:
             self._metrics.tasks_stand(seen)
             now = time.monotonic()
             standing = [each for each in seen if each.same_call_seconds >= STANDS_S]
-            if (standing or not seen) and now - told >= _TOLD_EVERY_S:
+            if (standing or (not seen and age >= SILENT_S)) and now - told >= _TOLD_EVERY_S:
                 told = now
                 for each in standing[:3]:
                     log.warning(
