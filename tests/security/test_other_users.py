@@ -16,7 +16,7 @@ import pytest
 
 from started_programs import surroundings, wait_until
 
-SECRET = "hush-hush-plan"
+SECRET = "silence-of-the-plan"  # another one than in other tests, which look at all command lines
 
 
 @contextmanager
