@@ -273,12 +273,8 @@ def _cancel_paused(paused: JobRecord, as_json: bool) -> None:
     """End the command that starts a job again and again."""
     os.kill(paused.pid, signal.SIGTERM)  # the record is locked by this process, so it lives
     with working(f"{paused.name}: ending its restarts", as_json):
-        while any(each.job_id == paused.job_id for each in paused_jobs()):
-            time.sleep(0.1)  # another process ends the job, and tells by files
-    later = [each for each in known_jobs(paused.name) if each.launch == paused.launch and each.job_id != paused.job_id]
-    while any(not each.state and each.started_ms > paused.started_ms for each in later):
-        time.sleep(0.1)
-        later = [each for each in known_jobs(paused.name) if each.launch == paused.launch]
+        while any(not each.state and each.launch == paused.launch for each in known_jobs(paused.name)):
+            time.sleep(0.1)  # another process ends the job, and an attempt that has just begun, and tells by files
     if as_json:
         print_json({"id": paused.job_id, "name": paused.name, "state": "CANCELED"})
     else:

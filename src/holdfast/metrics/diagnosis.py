@@ -91,9 +91,7 @@ def _standstills(job: JobSnapshot) -> Iterator[Finding]:
                 f"{task.host} (process {task.process}): it is at {task.where}.",
                 "If it will not return, `holdfast cancel --force` ends the job; its next start computes the epoch again.",
             )
-        if not job.standing and seconds < SILENT_S:
-            continue
-        if not job.standing:
+        if not job.standing and seconds >= SILENT_S:
             yield Finding(
                 "bad",
                 f"The epoch runs for {seconds:.0f} s, and no task tells what it does",
@@ -101,7 +99,7 @@ def _standstills(job: JobSnapshot) -> Iterator[Finding]:
                 "checkpoint storage does not answer.",
                 "Look at Spark's executors, at the hosts of the job, and at the storage.",
             )
-        elif not standing:
+        elif job.standing and not standing:
             task = job.standing[0]
             yield Finding(
                 "slow",
