@@ -25,7 +25,7 @@ python:
 
 .PHONY: setup
 setup: $(VENV)/.ready compiled ## create .venv with Holdfast, its development tools and Java, and create the AOT cache
-	@$(BIN)/python -m holdfast.runtime.aot_training
+	@$(BIN)/python -m holdfast.runtime.spark.aot_training
 	@echo "Ready: $$($(BIN)/python --version), $(VENV). Next: make test, make demo (make help lists all targets)"
 
 $(VENV)/.ready: pyproject.toml | python

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.volume import FILLED, PARALLELISM, ROW, Stored, Subtask, _all, _assigned
-from holdfast.checkpoint.storage import Storage
-from holdfast.state import keyed_backend, rocksdb
-from holdfast.state.compaction import Base
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends.compaction import Base
 
 
 class Objects(asyncio.Protocol):

@@ -14,14 +14,14 @@ import tracemalloc
 from typing import Any
 
 from benchmarks.one_subtask import one_subtask
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import AsyncFunction, AsyncRetryStrategy
-from holdfast.runtime.context import Clock
-from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.async_wait import AsyncWaitOperator
-from holdfast.runtime.operators.base import Operator
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.plan.context import Clock
+from holdfast.runtime.plan.listed_states import ListedStates
+from holdfast.runtime.plan.operator import Operator
+from holdfast.runtime.records.records import RecordBatch
 from holdfast.testing.memory_store import MemoryStore
 
 _FRAME = 2048

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state.backend import Place, StateBackendSettings
-from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
-from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.table import RowTable
+from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group, key_group_range
+from holdfast.state.rows.table import RowTable
 
 GROUPS, PARTS = 128, 8
 EPOCHS = 100

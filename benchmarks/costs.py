@@ -19,20 +19,23 @@ from benchmarks import measure
 
 RATE = 200
 RULES = [
-    ("shuffle: slot's socket", r"runtime/wire\.py"),
+    ("shuffle: slot's socket", r"runtime/host/wire\.py"),
     ("frame", r"\b(encode_data|pack_frame|encode_barrier)\b"),
     ("unframe", r"\b(decode_data|unpack_header|decode_barrier)\b"),
-    ("key", r"\b(_keys|_assign|_spread|group_assigner|assign|get_key)\b.*(channels|key_groups)\.py|state/key_groups\.py"),
+    (
+        "key",
+        r"\b(_keys|_assign|_spread|group_assigner|assign|get_key)\b.*(channels|key_groups)\.py|state/keys/key_groups\.py",
+    ),
     ("state read", r"\b(load|get_many)\b.*state/"),
     ("state write", r"\b(collect|encode_many|_snapshot|snapshot|committed|_flush|evict|write_file|_materialise|_upload)\b"),
-    ("timers", r"state/timers\.py|\b_fire\b"),
-    ("state handles", r"state/handles\.py|state/space\.py"),
+    ("timers", r"state/timers/timers\.py|\b_fire\b"),
+    ("state handles", r"state/cells/handles\.py|state/rows/space\.py"),
     ("decode", r"\b(Parse|MerchantAndOne|map)\b.*benchmarks/|\bextract_timestamp\b|operators/stateless\.py"),
-    ("function", r"benchmarks/|common/windows\.py|operators/(keyed|window)\.py|runtime/context\.py|metrics/"),
+    ("function", r"benchmarks/|common/windows\.py|operators/(keyed|windows/window)\.py|runtime/plan/context\.py|metrics/"),
     ("output", r"connectors/.*(sink|writer|serializer|producers|outgoing|transactions)|prepare_commit"),
-    ("read", r"connectors/|runtime/split_merge\.py"),
-    ("freeing records", r"\b(_receive|_read)\b.*runtime/task\.py"),
-    ("receive and order", r"runtime/channels\.py|runtime/spill\.py"),
+    ("read", r"connectors/|runtime/task/split_merge\.py"),
+    ("freeing records", r"\b(_receive|_read)\b.*runtime/task/task\.py"),
+    ("receive and order", r"runtime/channels/channels\.py|runtime/records/spill\.py"),
     ("start: imports, loading the job", r"importlib|zipimport|\binstall_files\b|\b_call\b.*slot\.py"),
     ("around it", r"."),
 ]
@@ -42,7 +45,7 @@ RULES = [
 def part_of(stack: str) -> str:
     """The activity of a sampled stack (frames outermost first, separated by semicolons).
 
-    >>> part_of("main (slot_main.py:1);run (holdfast/runtime/task.py:9);load (holdfast/state/table.py:80)")
+    >>> part_of("main (slot_main.py:1);run (holdfast/runtime/task/task.py:9);load (holdfast/state/rows/table.py:80)")
     'state read'
     """
     frames = [frame for frame in stack.split(";")][::-1]

@@ -21,13 +21,13 @@ import msgspec
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor
-from holdfast.state.backend import Place, StateBackendSettings
-from holdfast.state.delta import read_delta
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.stored.delta import read_delta
 
 KEY = "one"
 CHANGED = 100

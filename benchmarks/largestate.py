@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import jobs, leaks
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 
 FRAME = 2048
 VALUE_BYTES = 1024

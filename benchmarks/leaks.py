@@ -96,7 +96,7 @@ def measure(context: Any, directory: Path) -> dict[str, float]:
     for process in psutil.process_iter():
         try:
             command = " ".join(process.cmdline())
-            if "holdfast.runtime.slot_main" in command and str(directory) in command:
+            if "holdfast.runtime.slots.slot_main" in command and str(directory) in command:
                 slots.append(process)
             elif process in me.children(recursive=True):
                 (java if "java" in process.name() else workers).append(process)

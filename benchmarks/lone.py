@@ -21,8 +21,8 @@ from holdfast.common import Types, WatermarkStrategy
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import scripts_environment
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.jvm.jvm import scripts_environment
 
 RECORDS = 20
 PAUSE_S = 0.1

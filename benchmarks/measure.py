@@ -99,7 +99,7 @@ def _role(name: str, command: Sequence[str]) -> str:
     line = " ".join(command)
     if "kafka.Kafka" in line:
         return "broker"
-    if "holdfast.runtime.slot_" in line:
+    if "holdfast.runtime.slots." in line:
         return "slots"
     if "pyspark.daemon" in line or "pyspark_daemon" in line:
         return "Spark's Python workers"

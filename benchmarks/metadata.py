@@ -27,8 +27,8 @@ from holdfast.checkpoint.metadata import (
 )
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.retention import Retention
-from holdfast.checkpoint.storage import Storage
-from holdfast.state.key_groups import key_group_range
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.state.keys.key_groups import key_group_range
 
 SUBTASKS, OPERATORS, MOST_DELTAS = 100, 10, 64
 SCHEMA = "00c0ffee00c0ffee"

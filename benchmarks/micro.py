@@ -31,25 +31,25 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.runtime.channels import Router
-from holdfast.runtime.clock import Passing
-from holdfast.runtime.context import Clock
-from holdfast.runtime.frames import Frame, decode_data, encode_data
+from holdfast.runtime.channels.channels import Router
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import OperatorName
-from holdfast.state.codec import RowCodec
-from holdfast.state.column import Column
-from holdfast.state.key_groups import group_assigner, key_grouper
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.layout import section
-from holdfast.state.ordered import OrderedStore, SortedMemory
-from holdfast.state.registry import SchemaRegistry
-from holdfast.state.row import DIRTY
-from holdfast.state.schema import ROWS
-from holdfast.state.store import RocksDBStore, rocksdb_settings
-from holdfast.state.table import RowTable
-from holdfast.state.timer_family import TimerFamily
+from holdfast.runtime.plan.context import Clock
+from holdfast.runtime.records.frames import Frame, decode_data, encode_data
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import OperatorName
+from holdfast.runtime.time.clock import Passing
+from holdfast.state.cells.codec import RowCodec
+from holdfast.state.cells.column import Column
+from holdfast.state.cells.row import DIRTY
+from holdfast.state.keys.key_groups import group_assigner, key_grouper
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.rows.table import RowTable
+from holdfast.state.store.ordered import OrderedStore, SortedMemory
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
+from holdfast.state.stored.layout import section
+from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.schema import ROWS
+from holdfast.state.timers.timer_family import TimerFamily
 
 BASELINE = Path(__file__).with_name("baseline.json")
 N = 10_000
@@ -225,8 +225,8 @@ def key_groups() -> Body:
 
 def merge() -> Body:
     """Merge and decode two channels' frames by watermark, per record."""
-    from holdfast.runtime.channels import InputMerge
-    from holdfast.runtime.frames import BARRIER, DATA, Barrier, encode_barrier, pack_frame
+    from holdfast.runtime.channels.channels import InputMerge
+    from holdfast.runtime.records.frames import BARRIER, DATA, Barrier, encode_barrier, pack_frame
 
     events = _events()
     frames = []
@@ -369,7 +369,7 @@ def _two_stage_plan() -> tuple[Any, Any]:
     """A source and a keyed operator with two subtasks each."""
     from types import SimpleNamespace
 
-    from holdfast.runtime.plan import InputKind, Partitioning
+    from holdfast.runtime.plan.plan import InputKind, Partitioning
 
     channel = SimpleNamespace(id=0, target=1, partitioning=Partitioning.HASH, input_index=0)
     sender = SimpleNamespace(parallelism=2, chain=[SimpleNamespace(channels=[channel])])

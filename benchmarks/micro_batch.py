@@ -23,8 +23,8 @@ from typing import Any
 import orjson
 
 from benchmarks import jobs, measure
-from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import scripts_environment
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.jvm.jvm import scripts_environment
 
 FILES_PER_S = 20
 _START_S = 120.0

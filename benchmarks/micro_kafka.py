@@ -25,9 +25,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.connectors.base import Committable, JobInfo, ReaderContext, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
-from holdfast.connectors.kafka.source import KafkaSource
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.connectors.kafka.source.source import KafkaSource
 from holdfast.testing.kafka import KafkaBroker
 
 JOB = JobInfo("bench", "bench", 1, None)

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.connectors.base import JobInfo
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
-from holdfast.state.keyed_state import KeyedState
+from holdfast.runtime.plan.context import Clock, OperatorContext
+from holdfast.state.rows.keyed_state import KeyedState
 
 __all__ = ["one_subtask"]
 

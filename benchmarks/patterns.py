@@ -18,8 +18,8 @@ from holdfast.cep import CEP, AfterMatchSkipStrategy, Pattern
 from holdfast.common import Time, Types
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.state import ListStateDescriptor
-from holdfast.runtime.operators.base import OperatorFactory
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.plan.operator import OperatorFactory
+from holdfast.runtime.records.records import RecordBatch
 
 _FRAME = 2048
 _SPAN = 10 * MINUTE

@@ -20,15 +20,15 @@ from typing import Any
 from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.connectors.base import Committable, JobInfo
-from holdfast.connectors.kafka.changelog import KafkaChangelog
+from holdfast.connectors.kafka.changelogs.changelog import KafkaChangelog
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state.backend import Place, StateBackendSettings
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.standby_copy import StandbyCopy
+from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.changelogs.standby_copy import StandbyCopy
+from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.testing.kafka import KafkaBroker
 
 GROUPS = 128

@@ -29,7 +29,7 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state.key_groups import key_group
+from holdfast.state.keys.key_groups import key_group
 from holdfast.testing.kafka import KafkaBroker
 
 HOT = "hot"

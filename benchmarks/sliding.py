@@ -19,12 +19,12 @@ from benchmarks import jobs
 from benchmarks.one_subtask import one_subtask
 from holdfast.common import Time, Types
 from holdfast.datastream import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
-from holdfast.runtime.context import Clock
-from holdfast.runtime.operators.base import OperatorFactory
-from holdfast.runtime.operators.window import WindowOperator
-from holdfast.runtime.operators.window_content import Accumulator, Reduced, WindowContent
-from holdfast.runtime.records import RecordBatch
-from holdfast.state.keyed_state import KeyedState
+from holdfast.runtime.operators.windows.window import WindowOperator
+from holdfast.runtime.operators.windows.window_content import Accumulator, Reduced, WindowContent
+from holdfast.runtime.plan.context import Clock
+from holdfast.runtime.plan.operator import OperatorFactory
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.state.rows.keyed_state import KeyedState
 
 MINUTE = 60_000
 _FRAME = 2048

@@ -21,9 +21,9 @@ import psutil
 
 from benchmarks import measure
 from benchmarks.peers import run as peers
-from holdfast.runtime.aot_cache import AotCache
-from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import scripts_environment, spark_jars
+from holdfast.runtime.jvm.aot_cache import AotCache
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.jvm.jvm import scripts_environment, spark_jars
 
 PROGRAMS = {
     "holdfast": """
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Start the engines in turn; returns the median seconds to the first line."""
-    subprocess.run([sys.executable, "-m", "holdfast.runtime.aot_training"], check=True, stdout=sys.stderr)
+    subprocess.run([sys.executable, "-m", "holdfast.runtime.spark.aot_training"], check=True, stdout=sys.stderr)
     java = find_java()
     assert AotCache.of(java, spark_jars()).to_use(), "the AOT cache could not be created"
     taken: dict[str, list[float]] = {}

@@ -33,9 +33,9 @@ from holdfast.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from holdfast.datastream.batches import BatchMapFunction, Count, Sum, col
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.datastream.formats.csv import CsvRowDeserializationSchema
+from holdfast.datastream.operations.batches import BatchMapFunction, Count, Sum, col
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.metrics.stats import EpochStats

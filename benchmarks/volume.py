@@ -35,15 +35,16 @@ from typing import Any
 from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.runtime.redistribution import assigned
-from holdfast.state import delta, keyed_backend
-from holdfast.state.backend import Place, StateBackendSettings, size_of
-from holdfast.state.compaction import RATIO, Base
-from holdfast.state.key_groups import key_group_range, key_grouper
-from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.runtime.plan.redistribution import assigned
+from holdfast.state.backends import keyed_backend
+from holdfast.state.backends.backend import Place, StateBackendSettings, size_of
+from holdfast.state.backends.compaction import RATIO, Base
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.keys.key_groups import key_group_range, key_grouper
+from holdfast.state.stored import delta
 
 GROUPS = 128
 PARALLELISM = 2

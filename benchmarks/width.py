@@ -22,11 +22,11 @@ from typing import Any
 from benchmarks import jobs, measure
 from benchmarks.width_program import RECORDS, declare
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.frames import BARRIER, unpack_header
-from holdfast.runtime.job import ClosableExecutor, Job
-from holdfast.runtime.level_task import packed_calls
-from holdfast.runtime.spark import pickled_calls
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.driver.job import ClosableExecutor, Job
+from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.records.frames import BARRIER, unpack_header
+from holdfast.runtime.spark.level_task import packed_calls
+from holdfast.runtime.spark.spark import pickled_calls
 from holdfast.testing.executor import InProcessExecutor
 
 WARM_UP = 5

@@ -19,10 +19,10 @@ from typing import Any
 
 from benchmarks import jobs, measure, width
 from benchmarks.width_program import declare
-from holdfast.checkpoint.local_store import LocalStore
+from holdfast.checkpoint.stores.local_store import LocalStore
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.spark_context import PYTHON_DAEMON, spark_context
+from holdfast.runtime.spark.spark_context import PYTHON_DAEMON, spark_context
 from holdfast.testing.cluster import LocalCluster
 
 WORKERS = 4

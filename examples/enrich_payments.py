@@ -14,7 +14,7 @@ from holdfast.common import Time, WatermarkStrategy
 from holdfast.datastream import AsyncDataStream, StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
-from holdfast.datastream.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
+from holdfast.datastream.operations.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
 
 KAFKA = os.environ.get("KAFKA", "localhost:9092")
 PAYMENTS_TOPIC = os.environ.get("PAYMENTS_TOPIC", "upi-payments")

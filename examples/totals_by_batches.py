@@ -6,9 +6,9 @@ import pyarrow.compute as pc
 
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.datastream.batches import Avg, Count, Max, Sum, col
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.datastream.formats.json import JsonRowDeserializationSchema
+from holdfast.datastream.operations.batches import Avg, Count, Max, Sum, col
 from holdfast.datastream.window import TumblingEventTimeWindows
 
 PAYMENTS = os.environ.get("PAYMENTS", "payments")

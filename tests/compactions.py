@@ -6,15 +6,15 @@ import random
 from collections.abc import Callable, Sequence
 
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.state.backend import size_of
-from holdfast.state.compaction import Base, Merge
+from holdfast.state.backends.backend import size_of
+from holdfast.state.backends.compaction import Base, Merge
 
 MOST = 6
 """The most deltas before a base begins."""
 
 
 def anything(seed: int) -> Callable[[Sequence[KeyedHandle], bool], Base | Merge | None]:
-    """A substitute for `holdfast.state.compaction.due`: some base, some merge, or nothing, the same for the same handles."""
+    """A substitute for `compaction.due`: some base, some merge, or nothing, the same for the same handles."""
 
     def due(handles: Sequence[KeyedHandle], linked: bool) -> Base | Merge | None:
         *_, own = handles

@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.committer import KafkaCommitter
-from holdfast.connectors.kafka.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
-from holdfast.connectors.kafka.transactions import TransactionState
-from holdfast.connectors.kafka.writer import TransactionalWriter
+from holdfast.connectors.kafka.sink.committer import KafkaCommitter
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.connectors.kafka.sink.transactions import TransactionState
+from holdfast.connectors.kafka.sink.writer import TransactionalWriter
 
 
 class Driver:

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from holdfast.connectors.base import JobInfo, ReaderContext
-from holdfast.connectors.kafka.source import KafkaSource
+from holdfast.connectors.kafka.source.source import KafkaSource
 
 INFO = JobInfo("job", "test", 1, None)
 

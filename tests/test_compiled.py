@@ -44,7 +44,7 @@ def the_extensions_of_unchanged_sources_are_used(package: Path) -> None:
         spec = use.find_spec(name, None)
         assert spec is not None
         assert Path(spec.origin or "").parent == Path(compiled.directory(str(package)))
-    assert use.find_spec("holdfast.state.space", None) is None
+    assert use.find_spec("holdfast.state.rows.space", None) is None
 
 
 @pytest.mark.parametrize("suffix", [".py", ".pxd"])
@@ -58,7 +58,7 @@ def a_changed_source_is_plain_python_until_the_next_build(package: Path, suffix:
 
 def test_extensions_for_another_python_are_not_used(package: Path) -> None:
     extension = Path(compiled.directory(str(package))) / compiled.extension(compiled.MODULES[0])
-    extension.rename(extension.with_name("holdfast.state.handles.cpython-27m.so"))
+    extension.rename(extension.with_name("holdfast.state.cells.handles.cpython-27m.so"))
     assert "another version of Python" in compiled.Use(str(package)).reason
 
 

@@ -20,17 +20,21 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast import compiled
-from holdfast.common import Row, Types, positions, scans
-from holdfast.datastream import ranked_rows
+from holdfast.common import Row, Types
+from holdfast.common.formats import positions, scans
+from holdfast.datastream.operations import ranked_rows
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
-from holdfast.runtime import frame_columns
-from holdfast.runtime.copies import copied, same
-from holdfast.runtime.frames import Frame, decode_data, encode_data
-from holdfast.runtime.operators import calls, session_loop, window_calls
+from holdfast.runtime.operators import calls
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.state import handles, key_owners, row_loading, typed
-from holdfast.state.key_groups import group_assigner, key_group
-from holdfast.state.row import TOUCHED, UNFLUSHED
+from holdfast.runtime.operators.windows import session_loop, window_calls
+from holdfast.runtime.records import frame_columns
+from holdfast.runtime.records.copies import copied, same
+from holdfast.runtime.records.frames import Frame, decode_data, encode_data
+from holdfast.state.cells import handles, typed
+from holdfast.state.cells.row import TOUCHED, UNFLUSHED
+from holdfast.state.keys import key_owners
+from holdfast.state.keys.key_groups import group_assigner, key_group
+from holdfast.state.rows import row_loading
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -109,7 +113,7 @@ METHODS = st.sampled_from(
 @given(st.sampled_from(DESCRIPTORS), st.lists(st.tuples(METHODS, st.lists(VALUES, max_size=2)), max_size=12))
 def the_handles_of_both_forms_do_the_same(descriptor: Any, operations: list[tuple[str, list[Any]]]) -> None:
     forms = []
-    for own, types in ((handles, typed), (PLAIN["holdfast.state.handles"], PLAIN["holdfast.state.typed"])):
+    for own, types in ((handles, typed), (PLAIN["holdfast.state.cells.handles"], PLAIN["holdfast.state.cells.typed"])):
         current = own.CurrentRow()
         current.row = [0, None, None]
         forms.append((current, types.handle_class(own.HANDLES, descriptor)(current, 1, descriptor)))
@@ -130,7 +134,10 @@ RESULTS = (
 @given(st.lists(RESULTS, max_size=6), st.booleans())
 def the_calls_of_both_forms_do_the_same(results: list[Any], reuse: bool) -> None:
     told = []
-    for module, own in ((calls, handles), (PLAIN["holdfast.runtime.operators.calls"], PLAIN["holdfast.state.handles"])):
+    for module, own in (
+        (calls, handles),
+        (PLAIN["holdfast.runtime.operators.calls"], PLAIN["holdfast.state.cells.handles"]),
+    ):
         current, context, seen = own.CurrentRow(), SimpleNamespace(stamp=0), []
         out = Collector(same if reuse else copied)
 
@@ -155,7 +162,10 @@ def the_calls_of_both_forms_do_the_same(results: list[Any], reuse: bool) -> None
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2.5, "no number", (1,)])), max_size=8), st.booleans())
 def the_reductions_and_maps_of_both_forms_do_the_same(given_elements: list[tuple[str, Any]], typed_values: bool) -> None:
     told = []
-    for module, own in ((calls, handles), (PLAIN["holdfast.runtime.operators.calls"], PLAIN["holdfast.state.handles"])):
+    for module, own in (
+        (calls, handles),
+        (PLAIN["holdfast.runtime.operators.calls"], PLAIN["holdfast.state.cells.handles"]),
+    ):
         current = own.CurrentRow()
         rows: dict[str, list[Any]] = {"a": [0, None], "b": [0, None]}
         out, ends = Collector(copied), []
@@ -192,7 +202,7 @@ def the_windows_of_both_forms_do_the_same(elements: list[tuple[str, Any]], resul
     told = []
     for module, own in (
         (window_calls, handles),
-        (PLAIN["holdfast.runtime.operators.window_calls"], PLAIN["holdfast.state.handles"]),
+        (PLAIN["holdfast.runtime.operators.windows.window_calls"], PLAIN["holdfast.state.cells.handles"]),
     ):
         rows: dict[str, list[Any]] = {"a": [0, None, None], "b": [1, None, None]}
         current, context, out, seen, brought = own.CurrentRow(), SimpleNamespace(bring=None), Collector(copied), [], []
@@ -221,7 +231,7 @@ def the_windows_of_both_forms_do_the_same(elements: list[tuple[str, Any]], resul
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 100)), max_size=8), st.sampled_from([0, -(2**63), 2**62]))
 def the_rows_and_parts_of_both_forms_are_the_same(elements: list[tuple[str, int]], first: int) -> None:
     told = []
-    plain = PLAIN["holdfast.runtime.operators.window_calls"], PLAIN["holdfast.state.row_loading"]
+    plain = PLAIN["holdfast.runtime.operators.windows.window_calls"], PLAIN["holdfast.state.rows.row_loading"]
     for windows, loading in ((window_calls, row_loading), plain):
         keys, times = [key for key, _ in elements], [first + at for _, at in elements]
         rows: dict[str, list[Any]] = {"a": [1, "x"], "c": [1, None]}
@@ -257,7 +267,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 15), st.sampled_from([None, "x"]), st.s
 @given(ROWS, st.integers(0, 3), st.integers(0, 8))
 def the_rows_parted_at_a_barrier_by_both_forms_are_the_same(held: list[tuple[Any, ...]], first: int, end: int) -> None:
     told: list[tuple[Any, ...]] = []
-    for module in (row_loading, PLAIN["holdfast.state.row_loading"]):
+    for module in (row_loading, PLAIN["holdfast.state.rows.row_loading"]):
         rows = [[flags | TOUCHED, one, None, other] for flags, one, other in held]
         parts: list[list[Any]] = [[], [], [], []]
         module.part_rows([f"key {n}" for n in range(len(rows))], rows, first, end, True, *parts)
@@ -298,7 +308,7 @@ def records(draw: st.DrawFn) -> tuple[list[Any], list[int] | None, list[Any] | N
 def the_packed_frames_of_both_forms_hold_the_same_records(
     given_records: tuple[list[Any], list[int] | None, list[Any] | None], watermark: int
 ) -> None:
-    plain = PLAIN["holdfast.runtime.frame_columns"]
+    plain = PLAIN["holdfast.runtime.records.frame_columns"]
     packed = frame_columns.pack_columns(watermark, *given_records)
     assert packed == plain.pack_columns(watermark, *given_records)
     frame = Frame(watermark, *given_records)
@@ -343,7 +353,7 @@ def the_owners_of_integers_are_those_of_their_key_groups(keys: list[int], widths
     most, count = widths
     owners = [key_group(key, most) * count // most for key in keys]
     assert group_assigner(most, count)(keys) == owners
-    for module in (key_owners, PLAIN["holdfast.state.key_owners"]):
+    for module in (key_owners, PLAIN["holdfast.state.keys.key_owners"]):
         with contextlib.suppress(OverflowError):
             assert module.integer_owners(keys, most, count) == owners
         assert module.integer_owners([*keys[:0], True], most, count) is None
@@ -357,7 +367,7 @@ def the_owners_of_strings_are_those_of_their_key_groups(keys: list[str], widths:
     assert group_assigner(most, count)(keys) == owners
     assert group_assigner(most, count)([*keys, "\ud800"])[: len(keys)] == owners  # a lone surrogate is no UTF-8
     assert group_assigner(most, count)([*keys, 7])[: len(keys)] == owners
-    for module in (key_owners, PLAIN["holdfast.state.key_owners"]):
+    for module in (key_owners, PLAIN["holdfast.state.keys.key_owners"]):
         if any("\ud800" <= each <= "\udfff" for key in keys for each in key):
             with pytest.raises(UnicodeEncodeError):
                 module.string_owners(keys, xxhash.xxh3_64_intdigest, most, count)
@@ -374,7 +384,7 @@ def the_parts_of_both_forms_are_the_same(rows: list[tuple[int, str, int]]) -> No
         target: [[text for at, text, _ in rows if at == target], [number for at, _, number in rows if at == target]]
         for target in dict.fromkeys(targets)
     }
-    for module in (positions, PLAIN["holdfast.common.positions"]):
+    for module in (positions, PLAIN["holdfast.common.formats.positions"]):
         assert module.part_by(targets, [texts, numbers]) == expected
 
 
@@ -382,13 +392,13 @@ def the_parts_of_both_forms_are_the_same(rows: list[tuple[int, str, int]]) -> No
 @given(st.lists(st.integers(-(2**63) - 1, 2**63) | st.sampled_from([-(2**63), 2**63 - 1]), min_size=1), st.binary())
 def the_scans_of_both_forms_give_the_same_answers(numbers: list[int], text: bytes) -> None:
     fits = all(-(2**63) <= number < 2**63 for number in numbers)
-    for module in (scans, PLAIN["holdfast.common.scans"]):
+    for module in (scans, PLAIN["holdfast.common.formats.scans"]):
         assert module.are_timestamps(numbers) is fits
         assert not any(module.are_timestamps([*numbers, other]) for other in (True, 1.0, None, "1"))
         if fits:
             assert module.highest(numbers) == max(numbers)
         assert (module.has_none(numbers), module.has_none([*numbers, None])) == (False, True)
-    assert PLAIN["holdfast.runtime.frame_columns"]._nuls(text) == text.count(0)
+    assert PLAIN["holdfast.runtime.records.frame_columns"]._nuls(text) == text.count(0)
 
 
 @settings(max_examples=examples(100))
@@ -400,7 +410,7 @@ def the_owners_of_tuples_are_those_of_their_key_groups(given_keys: list[list[Any
     assert assign(keys) == assign(keys) == owners
     for key in keys:
         assert assign([key]) == [key_group(key, 128) * 3 // 128]
-    plain = PLAIN["holdfast.state.key_owners"]
+    plain = PLAIN["holdfast.state.keys.key_owners"]
     assert key_owners.all_plain_tuples(keys) == plain.all_plain_tuples(keys)
     digests = [hash(key) % 2**64 for key in keys]
     assert key_owners.owners_of_digests(digests, 128, 3) == plain.owners_of_digests(digests, 128, 3)
@@ -413,7 +423,7 @@ def the_owners_of_tuples_are_those_of_their_key_groups(given_keys: list[list[Any
 def the_ranks_of_both_forms_are_the_same(orders: list[int], order: int, descending: bool, most: int, tuples: bool) -> None:
     for ranked in (True, False):
         told = []
-        for module in (ranked_rows, PLAIN["holdfast.datastream.ranked_rows"]):
+        for module in (ranked_rows, PLAIN["holdfast.datastream.operations.ranked_rows"]):
             best = [(each, None, (each, "a") if tuples else each) for each in sorted(orders, reverse=descending)][:most]
             state = SimpleNamespace(held=best or None)
             state.value, state.update = (lambda state=state: state.held), functools.partial(setattr, state, "held")

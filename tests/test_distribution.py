@@ -44,7 +44,12 @@ def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) 
         parts = {name.split("/")[1] for name in archive.getnames()}
     assert parts == {"LICENSE", "PKG-INFO", "README.md", ".gitignore", "hatch_build.py", "pyproject.toml", "src"}
     with zipfile.ZipFile(wheel) as archive:
-        data = {"py.typed", "runtime/log4j2.properties", "rest/dashboard/index.html", "cli/template/program.py.template"}
+        data = {
+            "py.typed",
+            "runtime/spark/log4j2.properties",
+            "rest/dashboard/index.html",
+            "cli/template/program.py.template",
+        }
         assert {f"holdfast/{name}" for name in data} <= set(archive.namelist())
         assert {name.split("/")[0].split("-")[0] for name in archive.namelist()} == {"holdfast"}
         extensions = {name.rsplit("/", 1)[1] for name in archive.namelist() if name.startswith("holdfast/_compiled/")}

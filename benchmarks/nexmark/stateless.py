@@ -11,7 +11,7 @@ from benchmarks.nexmark.events import Bid
 from benchmarks.nexmark.streams import bids, day_of, minute_of
 from holdfast.common import Time
 from holdfast.datastream import AsyncDataStream, DataStream, RuntimeContext
-from holdfast.datastream.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
+from holdfast.datastream.operations.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
 
 SIDE_INPUT = "nexmark.side-input"
 """The job parameter with the path of q13's side input."""

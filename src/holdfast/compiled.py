@@ -18,22 +18,22 @@ from types import ModuleType
 __all__ = ["FRAMES", "IN_USE", "MODULES", "PURE", "SHARED", "Use", "directory", "extension", "source", "use"]
 
 MODULES = (
-    "holdfast.state.handles",
-    "holdfast.state.typed",
-    "holdfast.state.row_loading",
+    "holdfast.state.cells.handles",
+    "holdfast.state.cells.typed",
+    "holdfast.state.rows.row_loading",
     "holdfast.runtime.operators.calls",
-    "holdfast.runtime.operators.window_calls",
-    "holdfast.runtime.operators.session_loop",
-    "holdfast.runtime.frame_columns",
-    "holdfast.runtime.shared_results",
+    "holdfast.runtime.operators.windows.window_calls",
+    "holdfast.runtime.operators.windows.session_loop",
+    "holdfast.runtime.records.frame_columns",
+    "holdfast.runtime.records.shared_results",
     "holdfast.metrics.user",
-    "holdfast.common.positions",
-    "holdfast.common.scans",
-    "holdfast.state.key_owners",
-    "holdfast.datastream.ranked_rows",
+    "holdfast.common.formats.positions",
+    "holdfast.common.formats.scans",
+    "holdfast.state.keys.key_owners",
+    "holdfast.datastream.operations.ranked_rows",
 )
 """Each has a ``.pxd`` beside it, which declares the types of C."""
-SHARED = ("holdfast.state.packed",)
+SHARED = ("holdfast.state.cells.packed",)
 """Plain modules with functions that `MODULES` call; the ``.pxd`` beside each defines them in C, too."""
 PURE = "HOLDFAST_PURE"
 """The environment variable that asks for plain Python, when it is set and not empty: in a build, and in a process."""

@@ -87,12 +87,12 @@ def the_plain_loop_reaches_the_checksums(bench, workload):
 
 
 def a_stack_counts_for_its_innermost_known_frame():
-    stack = "run (runtime/slot.py:1);process (runtime/operators/keyed.py:120);"
+    stack = "run (runtime/host/slot.py:1);process (runtime/operators/keyed.py:120);"
     assert costs.part_of(stack + "process_element (benchmarks/stateful.py:80)") == "function"
-    assert costs.part_of(stack + "load (holdfast/state/table.py:80)") == "state read"
-    assert costs.part_of(stack + "process_element (benchmarks/stateful.py:80);update (holdfast/state/handles.py:9)") == (
-        "state handles"
-    )
+    assert costs.part_of(stack + "load (holdfast/state/rows/table.py:80)") == "state read"
+    assert costs.part_of(
+        stack + "process_element (benchmarks/stateful.py:80);update (holdfast/state/cells/handles.py:9)"
+    ) == ("state handles")
 
 
 @pytest.mark.parametrize(

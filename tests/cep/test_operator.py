@@ -191,7 +191,7 @@ def test_in_processing_time_elements_come_as_they_arrive():
 
 
 def test_elements_without_a_timestamp_are_refused():
-    from holdfast.runtime.records import RecordBatch
+    from holdfast.runtime.records.records import RecordBatch
 
     with operated(looking_for(by_letters(parse("a"), 100))) as operator, pytest.raises(UserCodeError) as told:
         operator.operator.process(RecordBatch([("k", "a")], None, ["k"]))

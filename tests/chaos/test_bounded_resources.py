@@ -15,7 +15,7 @@ from chaos.heavy_jobs import BIG, COLD_KEYS, HOT_RECORDS
 from engine.inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, ValueStateDescriptor
-from holdfast.runtime.instructions import Delay
+from holdfast.runtime.protocol.instructions import Delay
 
 
 def heavy(name, directory):
@@ -140,7 +140,7 @@ def test_a_full_disk_is_reported_and_the_job_resumes_once_there_is_space(tmp_pat
 
 FILL = """
 import os, sys
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 
 store = RocksDBStore(sys.argv[1] + "/db", rocksdb_settings({"state.backend.rocksdb.writebuffer.size": "64kb"}))
 with open(sys.argv[1] + "/ballast", "wb", buffering=0) as file:

@@ -10,8 +10,8 @@ from engine.inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from holdfast.common import WatermarkStrategy
 from holdfast.errors import HoldfastError, JobFailed, UserCodeError
 from holdfast.rest import shapes
-from holdfast.runtime.instructions import Delay
-from holdfast.runtime.restart import restart_strategy
+from holdfast.runtime.protocol.instructions import Delay
+from holdfast.runtime.protocol.restart import restart_strategy
 
 NUMBERS = list(range(1, 21))
 

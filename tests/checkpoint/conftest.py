@@ -7,7 +7,7 @@ import pytest
 from holdfast.checkpoint.handles import FileHandle
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SourceState, SubtaskState
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import RetryPolicy, Storage
+from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.testing.faulty_storage import FaultyStorage
 from holdfast.testing.memory_store import MemoryStore
 

@@ -20,7 +20,7 @@ from holdfast.checkpoint.metadata import (
     SourceState,
     SubtaskState,
 )
-from holdfast.checkpoint.object_store import leaves
+from holdfast.checkpoint.stores.object_store import leaves
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 natural = st.integers(0, 2**40)

@@ -19,17 +19,17 @@ from typing import cast
 import pytest
 
 from azure_fixtures import create_container
-from holdfast.checkpoint import bucket
-from holdfast.checkpoint.azure_store import azure_settings
-from holdfast.checkpoint.gs_store import gs_settings
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.checkpoint.object_store import FileStore
-from holdfast.checkpoint.storage import AlreadyExists, FileStorage, NotFound, RetryPolicy, Storage, storage_options
+from holdfast.checkpoint.stores import bucket
+from holdfast.checkpoint.stores.azure_store import azure_settings
+from holdfast.checkpoint.stores.gs_store import gs_settings
+from holdfast.checkpoint.stores.object_store import FileStore
+from holdfast.checkpoint.stores.storage import AlreadyExists, FileStorage, NotFound, RetryPolicy, Storage, storage_options
 from holdfast.common.serialization import Encoder
 from holdfast.connectors.base import Committable, JobInfo, ReaderContext, WriterContext
 from holdfast.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, StorageError
-from holdfast.runtime.java import find_java
+from holdfast.runtime.jvm.java import find_java
 from holdfast.testing.kafka_distribution import cache_directory, spark_jars, trusted_authorities
 from holdfast.testing.ports import ReservedPort
 

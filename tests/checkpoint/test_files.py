@@ -12,10 +12,11 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import files, local_store
+from holdfast.checkpoint import files
 from holdfast.checkpoint.files import pack, read_file, read_raw, store_raw, unpack, write_file, write_raw
 from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
-from holdfast.checkpoint.storage import AlreadyExists, Storage
+from holdfast.checkpoint.stores import local_store
+from holdfast.checkpoint.stores.storage import AlreadyExists, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
 from .conftest import quick

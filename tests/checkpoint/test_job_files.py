@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from holdfast.connectors.job_files import JobFiles
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.job import Job
+from holdfast.runtime.driver.job import Job
 
 
 def a_connector_reaches_the_storage_by_the_settings_of_the_job(s3_config, monkeypatch):

@@ -24,7 +24,7 @@ from holdfast.checkpoint.metadata import (
     SubtaskState,
 )
 from holdfast.checkpoint.references import References, StateFiles
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.testing.memory_store import MemoryStore
 

@@ -10,7 +10,7 @@ from holdfast.checkpoint.entries import decode_entry, decode_manifest, encode_en
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 from holdfast.testing.memory_store import MemoryStore
 

@@ -15,7 +15,7 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.retention import Retention, orphans, surplus_entries, verify_files
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CheckpointError, CorruptFile, StorageError
 from holdfast.testing.faulty_storage import Fault
 from holdfast.testing.memory_store import MemoryStore
@@ -393,7 +393,7 @@ def a_driver_killed_after_any_deletion_leaves_whole_checkpoints_and_the_next_one
 
 
 def test_part_files_of_killed_processes_are_swept(tmp_path, paths):
-    from holdfast.checkpoint.storage import Storage
+    from holdfast.checkpoint.stores.storage import Storage
 
     storage = Storage.open(str(tmp_path))
     job = Job(storage, paths)

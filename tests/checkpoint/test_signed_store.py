@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.files import fetch_raw, write_raw
-from holdfast.checkpoint.local_store import LocalStore
-from holdfast.checkpoint.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys, sign_again
-from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
+from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys, sign_again
+from holdfast.checkpoint.stores.storage import AlreadyExists, NotFound, Storage
 from holdfast.common import Configuration
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
 from holdfast.state_api import list_snapshots, open_snapshot, sign, verify

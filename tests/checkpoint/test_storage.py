@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint import bucket, local_store
-from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.log_reader import LogReader
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.s3_store import S3Store
-from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable, open_store
+from holdfast.checkpoint.stores import bucket, local_store
+from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.s3_store import S3Store
+from holdfast.checkpoint.stores.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable, open_store
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
 

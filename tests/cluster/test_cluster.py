@@ -18,7 +18,7 @@ import numbered
 import pytest
 
 from effort import EFFORT
-from holdfast.runtime import job_registry
+from holdfast.runtime.driver import job_registry
 from holdfast.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]

@@ -16,10 +16,10 @@ pytest.importorskip("fastavro", reason="needs holdfast[avro]")
 import fastavro
 
 from effort import examples
-from holdfast.common.avro import AvroSchema, to_row
-from holdfast.common.avro_columns import AvroColumns
-from holdfast.common.columns import columns_of
-from holdfast.common.formats_avro import AvroRowDeserializationSchema
+from holdfast.common.formats.avro import AvroSchema, to_row
+from holdfast.common.formats.avro_columns import AvroColumns
+from holdfast.common.formats.avro_schema import AvroRowDeserializationSchema
+from holdfast.common.formats.columns import columns_of
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 LOCAL = {"type": "long", "logicalType": "local-timestamp-millis"}

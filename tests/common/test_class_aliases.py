@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import pytest
 
-from holdfast.common.class_aliases import aliased_loads
+from holdfast.common.values.class_aliases import aliased_loads
 
 
 @dataclass

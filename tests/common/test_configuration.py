@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.common import ConfigOptions, Configuration, ExecutionConfig, RestartStrategies
 from holdfast.common.config_options import CheckpointingOptions, RestartOptions
 from holdfast.common.config_values import format_duration, format_map, parse_duration, parse_map, parse_memory_size
-from holdfast.common.modes import CheckpointingMode
+from holdfast.common.system.modes import CheckpointingMode
 from holdfast.errors import ConfigurationError
 
 

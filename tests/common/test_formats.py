@@ -24,7 +24,7 @@ from holdfast.common import (
     TypeInformation,
     Types,
 )
-from holdfast.common.json_schema import type_of_json_schema
+from holdfast.common.formats.json_schema import type_of_json_schema
 from holdfast.errors import ConfigurationError
 
 PAYMENT = Types.ROW_NAMED(

@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 import orjson
 import pytest
 
-from holdfast.common import json_log
-from holdfast.common.json_log import JsonFormatter, add_log_fields, log_as_json, set_process_log_fields
+from holdfast.common.system import json_log
+from holdfast.common.system.json_log import JsonFormatter, add_log_fields, log_as_json, set_process_log_fields
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.common import Types
-from holdfast.common.columns import columns_of
-from holdfast.common.formats_csv import CsvRowDeserializationSchema
-from holdfast.common.formats_json import JsonRowDeserializationSchema
+from holdfast.common.formats.columns import columns_of
+from holdfast.common.formats.csv import CsvRowDeserializationSchema
+from holdfast.common.formats.json import JsonRowDeserializationSchema
 
 NAMES = ["whole", "small", "real", "word", "flag"]
 ROW = Types.ROW_NAMED(NAMES, [Types.LONG(), Types.SHORT(), Types.DOUBLE(), Types.STRING(), Types.BOOLEAN()])

@@ -11,8 +11,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-import holdfast.common.pickling as pickling
-from holdfast.common.pickling import dumps, dumps_program, loads
+import holdfast.common.values.pickling as pickling
+from holdfast.common.values.pickling import dumps, dumps_program, loads
 
 
 @pytest.mark.parametrize(

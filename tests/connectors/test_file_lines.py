@@ -12,8 +12,8 @@ from connector_harness import local_input
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.common.formats_csv import CsvRowDeserializationSchema
-from holdfast.common.formats_json import JsonRowDeserializationSchema
+from holdfast.common.formats.csv import CsvRowDeserializationSchema
+from holdfast.common.formats.json import JsonRowDeserializationSchema
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row

@@ -12,7 +12,7 @@ from connector_harness import Crash, SinkRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.common.formats_csv import CsvRowSerializationSchema
+from holdfast.common.formats.csv import CsvRowSerializationSchema
 from holdfast.common.serialization import Encoder, SimpleStringSchema
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row

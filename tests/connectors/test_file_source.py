@@ -20,7 +20,7 @@ from holdfast.connectors.base import ReaderContext
 from holdfast.connectors.file.source import FileEnumerator
 from holdfast.connectors.file_system import FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
-from holdfast.runtime.split_merge import SplitMerge
+from holdfast.runtime.task.split_merge import SplitMerge
 from holdfast.testing import InProcessEnvironment
 
 

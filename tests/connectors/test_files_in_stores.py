@@ -22,10 +22,10 @@ from connector_harness import Crash, SinkRun, SourceRun, flat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import bucket
-from holdfast.checkpoint.storage import FileStorage, RetryPolicy
+from holdfast.checkpoint.stores import bucket
+from holdfast.checkpoint.stores.storage import FileStorage, RetryPolicy
 from holdfast.common import Configuration, RestartStrategies, WatermarkStrategy
-from holdfast.common.avro import AvroSchema
+from holdfast.common.formats.avro import AvroSchema
 from holdfast.common.serialization import Encoder
 from holdfast.common.time import Duration
 from holdfast.common.typeinfo import Types

@@ -13,11 +13,11 @@ from holdfast.common import Configuration, Duration, ExecutionConfig, WatermarkS
 from holdfast.datastream import CheckpointingMode, StreamExecutionEnvironment
 from holdfast.datastream.checkpoint_storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.datastream.environment_settings import EnvironmentSettings
+from holdfast.datastream.operations.environment_settings import EnvironmentSettings
 from holdfast.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import SourceTransformation
-from holdfast.runtime.settings import JobSettings
+from holdfast.runtime.plan.settings import JobSettings
 
 
 @pytest.fixture

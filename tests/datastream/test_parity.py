@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.jvm_only import NotHere
+from holdfast.common.system.jvm_only import NotHere
 
 DATA = Path(__file__).parent / "parity"
 

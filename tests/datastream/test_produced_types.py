@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.common import SimpleStringSchema, Time, Types, WatermarkStrategy
 from holdfast.common.serialization import DeserializationSchema
-from holdfast.datastream.batches import Sum, col
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.datastream.connectors.hybrid_source import HybridSource
@@ -17,6 +16,7 @@ from holdfast.datastream.connectors.kafka import KafkaSource
 from holdfast.datastream.formats.avro import AvroInputFormat, AvroRowDeserializationSchema, AvroSchema
 from holdfast.datastream.formats.csv import CsvRowDeserializationSchema
 from holdfast.datastream.formats.json import JsonRowDeserializationSchema
+from holdfast.datastream.operations.batches import Sum, col
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError
 

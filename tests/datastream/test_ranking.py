@@ -17,7 +17,7 @@ from engine.inprocess import LEDGERS, LedgerSink, SplitSource
 from engine.test_same_results import backends, config, crashes, few, frames, lab, parallelisms
 from holdfast.common import Duration, Row, RowKind, Time, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.datastream.ranking import as_row
+from holdfast.datastream.operations.ranking import as_row
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.testing import OneInputTestHarness
 

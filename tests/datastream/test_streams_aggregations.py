@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common import Row
-from holdfast.datastream.aggregations import Max, MaxBy, Min, MinBy, Sum
+from holdfast.datastream.operations.aggregations import Max, MaxBy, Min, MinBy, Sum
 
 Payment = namedtuple("Payment", "user amount")
 

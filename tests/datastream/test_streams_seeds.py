@@ -14,7 +14,7 @@ from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.runtime.plan import InputKind, Partitioning
+from holdfast.runtime.plan.plan import InputKind, Partitioning
 
 ADDRESS = "localhost:1"
 

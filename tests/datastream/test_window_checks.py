@@ -27,7 +27,7 @@ from holdfast.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.operators.window_content import Elements
+from holdfast.runtime.operators.windows.window_content import Elements
 
 
 class Collect(ProcessWindowFunction):

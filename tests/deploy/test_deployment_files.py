@@ -85,7 +85,7 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICK_JVM,
             "spark.driver.host": "127.0.0.1",
-            "spark.python.daemon.module": "holdfast.runtime.pyspark_daemon",
+            "spark.python.daemon.module": "holdfast.runtime.spark.pyspark_daemon",
             "execution.checkpointing.dir": f"file://{tmp_path}/checkpoints",
             "io.tmp.dirs": str(tmp_path / "local"),
             "rest.port": "0",

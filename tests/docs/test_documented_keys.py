@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from holdfast.common.configuration import DEPRECATED_KEYS
-from holdfast.state.store import rocksdb_settings
+from holdfast.state.store.store import rocksdb_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from holdfast.checkpoint.changelog import ChangelogSettings, Delivered, LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.errors import HoldfastError
-from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.keys.key_groups import KeyGroupRange
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,7 +158,7 @@ class Broker:
         """Called when a transaction is prepared, and before and after each commit."""
 
     def changelog(self, settings: ChangelogSettings, job_name: str, uid: str, max_parallelism: int) -> ModelChangelog:
-        """Replaces `holdfast.runtime.changelogs.new_changelog`."""
+        """Replaces `holdfast.runtime.task.changelogs.new_changelog`."""
         if uid not in self.topics:
             self.topics[uid] = Topic(self.partitions, self.random, self.loses)
         return ModelChangelog(self, uid, max_parallelism)

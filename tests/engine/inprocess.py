@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.connectors.base import (
     Batch,
     Committable,
@@ -33,16 +33,16 @@ from holdfast.connectors.base import (
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import HoldfastError
 from holdfast.metrics.job import JobMetrics
-from holdfast.runtime.coordinator import Coordinator
-from holdfast.runtime.frames import unpack_header
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restart import FixedDelay, RestartStrategy
-from holdfast.runtime.restore_check import RestoreCheck, check_restore
-from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
-from holdfast.runtime.time_slices import Slices, TimeSlices
-from holdfast.runtime.unaligned import ALIGNMENT_SECONDS
-from holdfast.state.delta_files import verify_contents
+from holdfast.runtime.driver.coordinator import Coordinator
+from holdfast.runtime.driver.restore_check import RestoreCheck, check_restore
+from holdfast.runtime.driver.savepoints import SavepointWriter, StartFromSavepoint
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.protocol.restart import FixedDelay, RestartStrategy
+from holdfast.runtime.protocol.unaligned import ALIGNMENT_SECONDS
+from holdfast.runtime.records.frames import unpack_header
+from holdfast.runtime.task.time_slices import Slices, TimeSlices
+from holdfast.state.stored.delta_files import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
 CRASH_POINTS = ("run", "before complete", "after complete", "before commit", "within commit", "after commit")

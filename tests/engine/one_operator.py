@@ -6,10 +6,10 @@ from typing import Any
 
 from holdfast.connectors.base import JobInfo
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.context import OperatorContext
-from holdfast.runtime.operators.base import Operator, OperatorFactory
-from holdfast.state.keyed_state import KeyedState
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.plan.operator import Operator, OperatorFactory
+from holdfast.runtime.time.clock import Clock
+from holdfast.state.rows.keyed_state import KeyedState
 
 
 def opened(factory: OperatorFactory) -> tuple[Operator, Clock, KeyedState, list[Any]]:

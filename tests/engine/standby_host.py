@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.checkpoint.paths import safe_name
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.key_groups import key_group_range
-from holdfast.state.standby_copy import StandbyCopy
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.changelogs.standby_copy import StandbyCopy
+from holdfast.state.keys.key_groups import key_group_range
 
 from .changelog_model import Broker
 

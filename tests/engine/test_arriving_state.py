@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-import holdfast.state.arriving_file
-import holdfast.state.arriving_files
-import holdfast.state.keyed_backend
-import holdfast.state.rocksdb
-import holdfast.state.row_pieces
+import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.rocksdb
+import holdfast.state.cells.row_pieces
+import holdfast.state.snapshots.arriving_file
+import holdfast.state.snapshots.arriving_files
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.state.arrival import Arrival
-from holdfast.state.compaction import Base
+from holdfast.state.backends.compaction import Base
+from holdfast.state.snapshots.arrival import Arrival
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 
@@ -89,12 +89,12 @@ def soon(handles: Sequence[KeyedHandle], linked: bool) -> Base | None:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabElsewhere]:
     """A job whose driver has died with a base and more in its checkpoint; its local stores are lost."""
-    monkeypatch.setattr(holdfast.state.rocksdb, "_LARGE", 0)
-    monkeypatch.setattr(holdfast.state.arriving_files, "_LEAST", 1)
-    monkeypatch.setattr(holdfast.state.arriving_file, "_GAP", 0)
-    monkeypatch.setattr(holdfast.state.keyed_backend, "due", soon)
-    monkeypatch.setattr(holdfast.state.rocksdb, "_LEAST_DELTA", 1)
-    monkeypatch.setattr(holdfast.state.row_pieces, "_LARGE_ROW", 50)
+    monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)
+    monkeypatch.setattr(holdfast.state.snapshots.arriving_files, "_LEAST", 1)
+    monkeypatch.setattr(holdfast.state.snapshots.arriving_file, "_GAP", 0)
+    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", soon)
+    monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LEAST_DELTA", 1)
+    monkeypatch.setattr(holdfast.state.cells.row_pieces, "_LARGE_ROW", 50)
     begin = Arrival.begin
     monkeypatch.setattr(Arrival, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])
     LEDGERS["out"].committed.clear()

@@ -12,10 +12,10 @@ import pytest
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.errors import StorageError
-from holdfast.runtime import machine
-from holdfast.state import compaction, keyed_backend, rocksdb
-from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.rocksdb import RocksDBFiles
+from holdfast.runtime.protocol import machine
+from holdfast.state.backends import compaction, keyed_backend, rocksdb
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.backends.rocksdb import RocksDBFiles
 
 from .inprocess import LEDGERS, Lab
 from .programs import records, sessions, sessions_model

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.common import Row, Time, Types, WatermarkStrategy
 from holdfast.datastream import OutputTag
-from holdfast.datastream.batches import Avg, Count, CountDistinct, Max, Min, Sum, col
+from holdfast.datastream.operations.batches import Avg, Count, CountDistinct, Max, Min, Sum, col
 from holdfast.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, UserCodeError
 

@@ -15,24 +15,24 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.common import Time, Types
-from holdfast.common.columns import ColumnForm, ColumnKeys, Columns, columns_of
+from holdfast.common.formats.columns import ColumnForm, ColumnKeys, Columns, columns_of
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
 from holdfast.datastream import OutputTag, StreamExecutionEnvironment
-from holdfast.datastream.batches import Avg, Count, CountDistinct, Max, Min, Sum, col
+from holdfast.datastream.operations.batches import Avg, Count, CountDistinct, Max, Min, Sum, col
 from holdfast.datastream.window import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from holdfast.functions.aggregates import Aggregates
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.column_routes import subtasks
-from holdfast.runtime.context import OperatorContext
-from holdfast.runtime.event_time import LateRecords
-from holdfast.runtime.operators import waiting_columns
-from holdfast.runtime.operators.grouped_columns import GroupedColumns
-from holdfast.runtime.records import RecordBatch, select_keys
-from holdfast.runtime.user_code import OperatorName
-from holdfast.state.key_groups import group_assigner
-from holdfast.state.keyed_state import KeyedState
+from holdfast.runtime.operators.windows import waiting_columns
+from holdfast.runtime.operators.windows.grouped_columns import GroupedColumns
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.plan.event_time import LateRecords
+from holdfast.runtime.records.column_routes import subtasks
+from holdfast.runtime.records.records import RecordBatch, select_keys
+from holdfast.runtime.records.user_code import OperatorName
+from holdfast.runtime.time.clock import Clock
+from holdfast.state.keys.key_groups import group_assigner
+from holdfast.state.rows.keyed_state import KeyedState
 
 TYPES = {"i": Types.LONG(), "f": Types.DOUBLE(), "s": Types.STRING()}
 OWNER = OperatorName("operator", "operator")

@@ -14,12 +14,12 @@ import pytest
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import JobStatus, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.runtime import job as job_module
-from holdfast.runtime.job import Job, submit
+from holdfast.runtime.driver import job as job_module
+from holdfast.runtime.driver.job import Job, submit
 from holdfast.testing.executor import InProcessExecutor
 
 from .inprocess import COMMIT_HOOK, LEDGERS, Lab, LedgerSink, SplitEnumerator, SplitSource

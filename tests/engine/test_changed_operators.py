@@ -22,7 +22,7 @@ from holdfast.datastream import (
     ProcessWindowFunction,
     ValueStateDescriptor,
 )
-from holdfast.datastream.batches import Count, Sum, col
+from holdfast.datastream.operations.batches import Count, Sum, col
 from holdfast.datastream.window import (
     ContinuousEventTimeTrigger,
     CountEvictor,

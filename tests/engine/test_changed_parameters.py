@@ -19,10 +19,10 @@ from holdfast.datastream import (
     ProcessWindowFunction,
     TumblingEventTimeWindows,
 )
-from holdfast.datastream.batches import col
+from holdfast.datastream.operations.batches import col
 from holdfast.errors import IncompatibleState
 from holdfast.functions.defined_state import DefinedState
-from holdfast.runtime.operators.base import OperatorFactory
+from holdfast.runtime.plan.operator import OperatorFactory
 from holdfast.table import KStream
 from holdfast.table.changes import JoinForeignKey, JoinTables
 from holdfast.testing import OneInputTestHarness, TwoInputTestHarness

@@ -15,25 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compactions
-import holdfast.runtime.changelogs
-import holdfast.state.delta_files
-import holdfast.state.keyed_backend
-import holdfast.state.keyed_changelog
-import holdfast.state.rocksdb
+import holdfast.runtime.task.changelogs
+import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.rocksdb
+import holdfast.state.changelogs.keyed_changelog
+import holdfast.state.stored.delta_files
 import holdfast.testing.executor
 from effort import examples
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
-from holdfast.runtime.redistribution import assigned
-from holdfast.runtime.settings import JobSettings
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.changelog import matches, name_of
-from holdfast.state.compaction import Base
-from holdfast.state.key_groups import key_group_range
-from holdfast.state.rocksdb import RocksDBLocalStore
+from holdfast.runtime.plan.redistribution import assigned
+from holdfast.runtime.plan.settings import JobSettings
+from holdfast.runtime.task.keyed_states import KeyedStates, KeyedSubtask
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.backends.compaction import Base
+from holdfast.state.backends.rocksdb import RocksDBLocalStore
+from holdfast.state.changelogs.changelog import matches, name_of
+from holdfast.state.keys.key_groups import key_group_range
 from inline_uploads import Inline
 
 from .changelog_model import Broker
@@ -56,18 +56,18 @@ KAFKA = {"state.changelog.storage": "kafka", "state.changelog.kafka.bootstrap.se
 
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
 
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's transactions end at once."""
-    monkeypatch.setattr(holdfast.state.keyed_changelog, "PATIENCE", 0.0)
+    monkeypatch.setattr(holdfast.state.changelogs.keyed_changelog, "PATIENCE", 0.0)
 
 
 def changelogs(broker: Broker, cache: str = "256mb") -> dict[str, str]:
     """The configuration of a job with changelogs in the broker."""
-    holdfast.runtime.changelogs.new_changelog = broker.changelog  # type: ignore[assignment]
+    holdfast.runtime.task.changelogs.new_changelog = broker.changelog  # type: ignore[assignment]
     return {
         **config("rocksdb", "64", cache),
         "state.changelog.enabled": "true",
@@ -78,9 +78,9 @@ def changelogs(broker: Broker, cache: str = "256mb") -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def original() -> Iterator[None]:
-    new_changelog = holdfast.runtime.changelogs.new_changelog
+    new_changelog = holdfast.runtime.task.changelogs.new_changelog
     yield
-    holdfast.runtime.changelogs.new_changelog = new_changelog
+    holdfast.runtime.task.changelogs.new_changelog = new_changelog
 
 
 @settings(few, max_examples=examples(12))
@@ -128,7 +128,7 @@ def run(job: Lab, drivers: list[tuple[int, str, int, bool]], last: int) -> None:
 def a_store_made_of_the_log_has_no_file_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB numbers the files of each store from the same number on, so that another file has the same name."""
     monkeypatch.setattr(
-        holdfast.state.keyed_backend, "due", lambda handles, _: Base() if len(handles[-1].deltas) > 1 else None
+        holdfast.state.backends.keyed_backend, "due", lambda handles, _: Base() if len(handles[-1].deltas) > 1 else None
     )
     opened = RocksDBLocalStore.open
     shared: list[str] = []
@@ -184,8 +184,8 @@ def a_host_reads_the_log_and_not_the_files_of_the_checkpoint(monkeypatch, wiped)
             shutil.rmtree(job.disk)
         topic = broker.topics["sessions"]
         records_of_two_epochs, topic.read = 2 * topic.written // 12, 0
-        monkeypatch.setattr(holdfast.state.delta_files, "read_delta", assert_read_from_files)
-        monkeypatch.setattr(holdfast.state.rocksdb, "fetch", assert_read_from_files)
+        monkeypatch.setattr(holdfast.state.stored.delta_files, "read_delta", assert_read_from_files)
+        monkeypatch.setattr(holdfast.state.backends.rocksdb, "fetch", assert_read_from_files)
         assert not job._run_until("run", 1)
         whole = len(topic.committed())
         assert topic.read >= whole if wiped else topic.read <= 2 * records_of_two_epochs

@@ -11,8 +11,9 @@ import pytest
 
 from holdfast.common import WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from holdfast.runtime import coordinator, task_input
-from holdfast.runtime.spill import FrameStore
+from holdfast.runtime.driver import coordinator
+from holdfast.runtime.records.spill import FrameStore
+from holdfast.runtime.task import task_input
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from .programs import records, windows, windows_model

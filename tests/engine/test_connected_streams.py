@@ -24,7 +24,7 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from holdfast.runtime.plan import InputKind
+from holdfast.runtime.plan.plan import InputKind
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 

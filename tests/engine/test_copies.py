@@ -32,8 +32,8 @@ from holdfast.datastream.window import (
     TriggerResult,
     TumblingEventTimeWindows,
 )
-from holdfast.runtime.copies import copied
-from holdfast.runtime.shared_results import own_each
+from holdfast.runtime.records.copies import copied
+from holdfast.runtime.records.shared_results import own_each
 from holdfast.testing import InProcessEnvironment
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource

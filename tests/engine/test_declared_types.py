@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Row, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
@@ -26,11 +26,11 @@ from holdfast.datastream import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.datastream.batches import Count, col
-from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.datastream.operations.batches import Count, col
+from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
-from holdfast.state.schema import ColumnSchema, OperatorSchema
+from holdfast.state.stored.schema import ColumnSchema, OperatorSchema
 
 from .inprocess import LEDGERS, Lab, LedgerSink
 
@@ -351,7 +351,7 @@ class Contents(ProcessWindowFunction):
 
 def test_the_content_of_windows_and_reductions_is_stored_in_the_declared_form(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.state.column.Column.undecoded", None)  # no state is stored as a pickle
+        patch.setattr("holdfast.state.cells.column.Column.undecoded", None)  # no state is stored as a pickle
         job = Lab(lambda env: typed_windows(env).sink_to(LedgerSink("typed")), tmp_path, budget=1, ledgers=("typed",))
         job.run([("after complete", 4)])
     schemas = stored(tmp_path)

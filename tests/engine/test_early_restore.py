@@ -18,14 +18,14 @@ from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.connectors.base import JobInfo
-from holdfast.runtime.early_restore import EarlyRestore, RestoreRequest
-from holdfast.runtime.keyed_states import KeyedSubtask
-from holdfast.runtime.local_directory import LocalDirectory
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.slot import SlotClient
-from holdfast.runtime.slot_starter import start_slots
-from holdfast.runtime.task_messages import JobSetup
-from holdfast.state.host_lock import HostLock
+from holdfast.runtime.host.local_directory import LocalDirectory
+from holdfast.runtime.host.slot import SlotClient
+from holdfast.runtime.host.slot_starter import start_slots
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.task_messages import JobSetup
+from holdfast.runtime.task.early_restore import EarlyRestore, RestoreRequest
+from holdfast.runtime.task.keyed_states import KeyedSubtask
+from holdfast.state.store.host_lock import HostLock
 from holdfast.testing.executor import InProcessExecutor
 
 from .inprocess import Lab
@@ -95,7 +95,7 @@ def a_checkpoint_that_cannot_be_read_is_left_to_the_first_epoch(job: Any) -> Non
 
 
 def the_store_of_an_older_driver_is_left_alone_while_it_runs(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.state.host_lock._PATIENCE", 0.0)
+    monkeypatch.setattr("holdfast.state.store.host_lock._PATIENCE", 0.0)
     lab = job(PROGRAM, "early", budget=300)
     assert not lab._run_until("after complete", 4)
     wanted = request(lab, newest(lab))

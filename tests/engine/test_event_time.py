@@ -22,7 +22,7 @@ from holdfast.datastream import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
 from holdfast.testing import InProcessEnvironment, TestSource
 
 from .fired_windows import FORMS, GOLDEN, StoredJob, build

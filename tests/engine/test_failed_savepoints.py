@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 import compactions
-import holdfast.state.keyed_backend
-from holdfast.checkpoint import local_store
+import holdfast.state.backends.keyed_backend
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores import local_store
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, StorageError
-from holdfast.runtime.savepoints import SavepointWriter, new_savepoint
-from holdfast.state import canonical
-from holdfast.state.delta_files import verify_contents
+from holdfast.runtime.driver.savepoints import SavepointWriter, new_savepoint
+from holdfast.state.backends import canonical
+from holdfast.state.stored.delta_files import verify_contents
 
 from .inprocess import Lab
 from .programs import UntypedSessions, records, sessions, sessions_model
@@ -206,7 +206,7 @@ class CountsAndRows(KeyedProcessFunction, CheckpointedFunction):
 @pytest.mark.parametrize("damage", ["missing", "altered"])
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def a_damaged_file_of_the_checkpoint_is_told_with_its_operator_and_states(backend, damage, monkeypatch):
-    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
     values = [(f"k{n % 7}", n, n) for n in range(700)]
     with lab(program(CountsAndRows(), values, cut=90), budget=90, config=config(backend, "64")) as job:
         checkpoint = completed(job)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.common import Row, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import JobFailed, UserCodeError
-from holdfast.runtime.getters import getter, read_all
+from holdfast.runtime.records.getters import getter, read_all
 
 from .inprocess import LedgerSink, SplitSource
 

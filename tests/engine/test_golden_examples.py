@@ -22,8 +22,8 @@ import pytest
 
 from holdfast.connectors.file.source import FileSource
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.datastream.stream_output import StreamOutput
-from holdfast.runtime import coordinator
+from holdfast.datastream.operations.stream_output import StreamOutput
+from holdfast.runtime.driver import coordinator
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitEnumerator, SplitSource
 

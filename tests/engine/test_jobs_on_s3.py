@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import compactions
-import holdfast.state.arriving_files
-import holdfast.state.keyed_backend
-import holdfast.state.rocksdb
+import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.rocksdb
+import holdfast.state.snapshots.arriving_files
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
 from holdfast.checkpoint.savepoint import read_savepoint
-from holdfast.checkpoint.storage import Storage
-from holdfast.runtime.savepoints import StartFromSavepoint, new_savepoint
-from holdfast.state.delta_files import verify_contents
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.runtime.driver.savepoints import StartFromSavepoint, new_savepoint
+from holdfast.state.stored.delta_files import verify_contents
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab
 from .programs import records, sessions, sessions_model
@@ -66,9 +66,9 @@ def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lo
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(seed))
-    monkeypatch.setattr(holdfast.state.rocksdb, "_LARGE", 0)  # epochs run while files of a base are being fetched
-    monkeypatch.setattr(holdfast.state.arriving_files, "_LEAST", 1)
+    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(seed))
+    monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)  # epochs run while files of a base are being fetched
+    monkeypatch.setattr(holdfast.state.snapshots.arriving_files, "_LEAST", 1)
     data = records(seed, 300, keys=20)
     LEDGERS["out"].committed.clear()
     job = LabOnS3(sessions(data, cut=40), tmp_path, budget=40, config=config(backend, "64"), bucket=bucket, scheme=scheme)

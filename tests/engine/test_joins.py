@@ -39,8 +39,8 @@ from holdfast.datastream.window import (
     WindowAssigner,
 )
 from holdfast.errors import ConfigurationError, UserCodeError
-from holdfast.runtime.operators.interval_join import IntervalJoinOperator
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.operators.joins.interval_join import IntervalJoinOperator
+from holdfast.runtime.records.records import RecordBatch
 from holdfast.testing import TwoInputTestHarness
 
 from .inprocess import LedgerSink, SplitSource

@@ -15,9 +15,9 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
 from holdfast.errors import ConfigurationError, JobFailed, UserCodeError
-from holdfast.runtime.plan import InputKind
+from holdfast.runtime.plan.plan import InputKind
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 

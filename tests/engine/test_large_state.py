@@ -15,7 +15,7 @@ from holdfast.datastream import (
     MapStateDescriptor,
     StreamExecutionEnvironment,
 )
-from holdfast.state.entries import MOST_IN_ROW
+from holdfast.state.cells.entries import MOST_IN_ROW
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 

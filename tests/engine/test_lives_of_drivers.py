@@ -13,7 +13,7 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.errors import ConfigurationError, HoldfastError, StorageError
-from holdfast.runtime import machine
+from holdfast.runtime.protocol import machine
 
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
 from .programs import everything, stream

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.common import Duration, Time
 from holdfast.datastream import AsyncDataStream, AsyncRetryStrategy, FlatJoinFunction, JoinFunction
 from holdfast.datastream.async_retry_predicates import empty_result_predicate, has_exception_predicate
-from holdfast.datastream.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
+from holdfast.datastream.operations.lookup_join import AsyncLookupFunction, LookupCache, LookupJoin
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.functions.lookup_cache import CachedRows
 

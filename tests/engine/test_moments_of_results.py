@@ -37,9 +37,9 @@ from holdfast.datastream import (
     WindowAssigner,
 )
 from holdfast.functions.aggregates import Count
-from holdfast.runtime import chain
-from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.operators.keyed import KeyedBatchReduce, KeyedChangelog
+from holdfast.runtime.plan.operator import Operator
+from holdfast.runtime.task import chain
 from holdfast.table import KStream
 from holdfast.table.versions import _Versioned
 from holdfast.testing import InProcessEnvironment, TestSource

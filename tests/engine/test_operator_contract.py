@@ -11,11 +11,11 @@ import pytest
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.plan import InputKind, JobPlan
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
+from holdfast.runtime.plan.plan import InputKind, JobPlan
+from holdfast.runtime.records.records import RecordBatch
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 

@@ -105,9 +105,9 @@ def waiting(job: Lab) -> list[int]:
     """What is left in the lists of the last checkpoint."""
     from holdfast.checkpoint.log import CheckpointLog
     from holdfast.checkpoint.paths import JobPaths
-    from holdfast.runtime.listed_states import ListedStates
-    from holdfast.runtime.redistribution import assigned
-    from holdfast.state.elements import ElementForm
+    from holdfast.runtime.plan.listed_states import ListedStates
+    from holdfast.runtime.plan.redistribution import assigned
+    from holdfast.state.stored.elements import ElementForm
 
     taken = CheckpointLog(job.storage, JobPaths.of("job"), 3).take_over(lambda checkpoint: None, None)
     operator = taken.restored.operators["buffered"]

@@ -16,8 +16,8 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
-from holdfast.runtime.generated_watermarks import GeneratedWatermarks
-from holdfast.runtime.user_code import OperatorName
+from holdfast.runtime.records.user_code import OperatorName
+from holdfast.runtime.task.generated_watermarks import GeneratedWatermarks
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitEnumerator, SplitSource
 from .test_same_results import few, lab
@@ -221,7 +221,7 @@ class WaitingEnumerator(SplitEnumerator):
 
 @pytest.mark.parametrize("way", ["source", "generator"])
 def a_periodic_generator_advances_event_time_without_input(tmp_path, monkeypatch, way):
-    monkeypatch.setattr("holdfast.runtime.generated_watermarks._LEAST_INTERVAL_MS", 20)
+    monkeypatch.setattr("holdfast.runtime.task.generated_watermarks._LEAST_INTERVAL_MS", 20)
 
     class Fires(KeyedProcessFunction):
         def process_element(self, value: Any, ctx: Any) -> Any:

@@ -22,25 +22,25 @@ from holdfast.checkpoint.metadata import (
     SourceState,
     SubtaskState,
 )
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.committable import KafkaCommittable
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.connectors.kafka.positions import Positions
-from holdfast.connectors.kafka.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
-from holdfast.connectors.kafka.transactions import Prepared
+from holdfast.connectors.kafka.sink.committable import KafkaCommittable
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.connectors.kafka.sink.transactions import Prepared
+from holdfast.connectors.kafka.source.positions import Positions
 from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.kafka import KafkaSource
 from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, IncompatibleState, StorageError
-from holdfast.runtime.launch import Launch
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.redistribution import OperatorSnapshot
-from holdfast.runtime.restore_check import JudgingLists, RestoreCheck, read_check
-from holdfast.runtime.resumption import obstacles
-from holdfast.state import canonical
+from holdfast.runtime.driver.launch import Launch
+from holdfast.runtime.driver.restore_check import JudgingLists, RestoreCheck, read_check
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.redistribution import OperatorSnapshot
+from holdfast.runtime.protocol.resumption import obstacles
+from holdfast.state.backends import canonical
 from holdfast.state_api import prune
 from holdfast.table import KStream
 

@@ -23,7 +23,7 @@ from effort import examples
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import METADATA, read_savepoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import (
     CheckpointError,
     ConfigurationError,
@@ -31,9 +31,9 @@ from holdfast.errors import (
     IncompatibleState,
     StorageError,
 )
-from holdfast.runtime.coordinator import Coordinator
-from holdfast.runtime.savepoints import new_savepoint
-from holdfast.state import canonical, keyed_backend
+from holdfast.runtime.driver.coordinator import Coordinator
+from holdfast.runtime.driver.savepoints import new_savepoint
+from holdfast.state.backends import canonical, keyed_backend
 
 from . import test_large_state as large
 from .inprocess import COMMIT_HOOK, LEDGERS, Crash, Lab, LedgerSink
@@ -275,7 +275,7 @@ def a_savepoint_that_was_written_anew_where_a_claimed_one_was_stays(job, monkeyp
     job.savepoint, job.claim = run(job, 3), True
     place = Path(job.savepoint.removeprefix("file://"))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.runtime.savepoints.ClaimedSavepoint.delete", lambda *_, **__: None)
+        patch.setattr("holdfast.runtime.driver.savepoints.ClaimedSavepoint.delete", lambda *_, **__: None)
         job._run_until("after complete", 3)
     job.savepoint = ""
     metadata = place / "_metadata"
@@ -363,7 +363,7 @@ def completed(job: Lab) -> CheckpointMetadata:
 
 
 def the_first_failure_of_a_savepoint_is_reported_although_its_files_cannot_be_deleted(job, monkeypatch):
-    from holdfast.runtime import savepoints
+    from holdfast.runtime.driver import savepoints
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

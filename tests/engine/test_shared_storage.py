@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import WatermarkStrategy
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.file.sink import FileSink, JsonLinesEncoder
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.task_messages import JobSetup
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.task_messages import JobSetup
 from holdfast.testing.executor import InProcessExecutor
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource

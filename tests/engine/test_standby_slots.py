@@ -13,22 +13,22 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-import holdfast.runtime.changelogs
-import holdfast.runtime.standbys
-import holdfast.state.delta_files
-import holdfast.state.rocksdb
+import holdfast.runtime.slots.standbys
+import holdfast.runtime.task.changelogs
+import holdfast.state.backends.rocksdb
+import holdfast.state.stored.delta_files
 from awaiting import until
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.connectors.base import JobInfo
-from holdfast.runtime.dependencies import Dependencies
-from holdfast.runtime.local_directory import LocalDirectory
-from holdfast.runtime.slot import SlotClient
-from holdfast.runtime.slot_server import SlotServer
-from holdfast.runtime.standbys import StandbyNeighbours, StandbyRequest
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup, StandbyStatus
-from holdfast.runtime.wire import connect
+from holdfast.runtime.host.dependencies import Dependencies
+from holdfast.runtime.host.local_directory import LocalDirectory
+from holdfast.runtime.host.slot import SlotClient
+from holdfast.runtime.host.wire import connect
+from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, StandbyStatus
+from holdfast.runtime.slots.slot_server import SlotServer
+from holdfast.runtime.slots.standbys import StandbyNeighbours, StandbyRequest
 
 from .changelog_model import Broker
 from .inprocess import Lab
@@ -38,9 +38,9 @@ from .test_changelog import assert_read_from_files, changelogs
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    new_changelog = holdfast.runtime.changelogs.new_changelog
+    new_changelog = holdfast.runtime.task.changelogs.new_changelog
     yield Broker(partitions=3)
-    holdfast.runtime.changelogs.new_changelog = new_changelog
+    holdfast.runtime.task.changelogs.new_changelog = new_changelog
 
 
 class Neighbour:
@@ -60,8 +60,8 @@ class Neighbour:
 @pytest.fixture
 def neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neighbour]:
     monkeypatch.setattr(SlotServer, "_watch_executor", lambda self: None)
-    monkeypatch.setattr(holdfast.runtime.standbys, "_REFRESH_S", 0.0)
-    monkeypatch.setattr(holdfast.runtime.standbys, "_ROUND_S", 0.01)
+    monkeypatch.setattr(holdfast.runtime.slots.standbys, "_REFRESH_S", 0.0)
+    monkeypatch.setattr(holdfast.runtime.slots.standbys, "_ROUND_S", 0.01)
     (tmp_path / "slots").mkdir(mode=0o700)
     found = Neighbour(tmp_path / "slots")
     connected = until(lambda: connect(found.client._path))
@@ -103,8 +103,8 @@ def the_subtask_goes_on_with_the_copy_of_the_slot_that_stood_by(
 
     assert of(6) is None, "an earlier driver's slot is late"
     broker.topics["sessions"].read = 0
-    monkeypatch.setattr(holdfast.state.delta_files, "read_delta", assert_read_from_files)
-    monkeypatch.setattr(holdfast.state.rocksdb, "fetch", assert_read_from_files)
+    monkeypatch.setattr(holdfast.state.stored.delta_files, "read_delta", assert_read_from_files)
+    monkeypatch.setattr(holdfast.state.backends.rocksdb, "fetch", assert_read_from_files)
     storage = job.storage
     newest = CheckpointLog(storage, JobPaths.of("job"), 3).read_retained()[0].checkpoint_id
     assert read_checkpoint(storage, JobPaths.of("job"), newest).operators["sessions"].subtasks[1].keyed

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast.checkpoint.changelog
-import holdfast.runtime.changelogs
-import holdfast.state.changelog_copy
-import holdfast.state.delta_files
-import holdfast.state.keyed_changelog
-import holdfast.state.rocksdb
+import holdfast.runtime.task.changelogs
+import holdfast.state.backends.rocksdb
+import holdfast.state.changelogs.changelog_copy
+import holdfast.state.changelogs.keyed_changelog
+import holdfast.state.stored.delta_files
 from effort import examples
 from holdfast.checkpoint.changelog import ChangelogSettings
-from holdfast.runtime.settings import JobSettings
-from holdfast.state import compaction
-from holdfast.state.changelog_copy import COPY, ChangelogCopy
-from holdfast.state.host_lock import HostLock
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import END, FIRST
+from holdfast.runtime.plan.settings import JobSettings
+from holdfast.state.backends import compaction
+from holdfast.state.changelogs.changelog_copy import COPY, ChangelogCopy
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.store.host_lock import HostLock
+from holdfast.state.stored.layout import END, FIRST
 
 from .changelog_model import Broker
 from .inprocess import CRASH_POINTS
@@ -36,11 +36,11 @@ PARTITIONS = 3
 @pytest.fixture(autouse=True)
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The model's transactions end at once; bases come early."""
-    monkeypatch.setattr(holdfast.state.keyed_changelog, "PATIENCE", 0.0)
+    monkeypatch.setattr(holdfast.state.changelogs.keyed_changelog, "PATIENCE", 0.0)
     monkeypatch.setattr(compaction, "MOST_DELTAS", 3)
-    new_changelog = holdfast.runtime.changelogs.new_changelog
+    new_changelog = holdfast.runtime.task.changelogs.new_changelog
     yield
-    holdfast.runtime.changelogs.new_changelog = new_changelog
+    holdfast.runtime.task.changelogs.new_changelog = new_changelog
 
 
 @settings(few, max_examples=examples(12))
@@ -84,8 +84,8 @@ def the_state_comes_from_the_standby_and_not_from_the_files_or_the_whole_log(mon
         topic = broker.topics["sessions"]
         records_of_two_epochs, topic.read = 2 * topic.written // 12, 0
         with monkeypatch.context() as patch:
-            patch.setattr(holdfast.state.delta_files, "read_delta", assert_read_from_files)
-            patch.setattr(holdfast.state.rocksdb, "fetch", assert_read_from_files)
+            patch.setattr(holdfast.state.stored.delta_files, "read_delta", assert_read_from_files)
+            patch.setattr(holdfast.state.backends.rocksdb, "fetch", assert_read_from_files)
             assert not job._run_until("run", 1)
         assert topic.read <= records_of_two_epochs < len(topic.committed())
         job.run()
@@ -186,8 +186,8 @@ def a_standby_that_stood_still_for_half_a_day_begins_anew(tmp_path, monkeypatch)
     topic.end(max(topic.states), "committed")
     standby.catch_up(lambda: False)
     topic.log[0] = []  # compacted: neither the row nor its tombstone is left
-    now = holdfast.state.changelog_copy._now
-    monkeypatch.setattr(holdfast.state.changelog_copy, "_now", lambda: now() + 13 * 3_600_000)
+    now = holdfast.state.changelogs.changelog_copy._now
+    monkeypatch.setattr(holdfast.state.changelogs.changelog_copy, "_now", lambda: now() + 13 * 3_600_000)
     standby.catch_up(lambda: False)
     assert standby._copy is not None
     assert standby._copy.empty

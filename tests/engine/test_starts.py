@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.local_store import LocalStore
+from holdfast.checkpoint.stores.local_store import LocalStore
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState, StorageError
 

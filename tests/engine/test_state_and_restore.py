@@ -16,8 +16,8 @@ from holdfast.datastream import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.state import compaction
-from holdfast.state.store import RocksDBStore
+from holdfast.state.backends import compaction
+from holdfast.state.store.store import RocksDBStore
 
 from .inprocess import LEDGERS, Lab
 from .programs import records, sessions, sessions_model

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import compactions
-import holdfast.state.keyed_backend
+import holdfast.state.backends.keyed_backend
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.savepoint import read_savepoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -31,9 +31,9 @@ from holdfast.datastream.window import (
     TumblingEventTimeWindows,
 )
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
-from holdfast.runtime.queries import StateQueries
-from holdfast.runtime.savepoints import SavepointWriter, new_savepoint
-from holdfast.runtime.settings import JobSettings
+from holdfast.runtime.driver.queries import StateQueries
+from holdfast.runtime.driver.savepoints import SavepointWriter, new_savepoint
+from holdfast.runtime.plan.settings import JobSettings
 from holdfast.state_api import find_orphans
 
 from .inprocess import LedgerSink
@@ -141,7 +141,7 @@ def a_rescaled_state_is_queried_and_saved_although_only_some_subtasks_had_large_
 
 
 def a_checkpoint_held_with_one_driver_stays_whole_through_the_lives_of_the_next_ones(monkeypatch):
-    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
     with lab(program(Everything(), VALUES, cut=90), budget=90) as job:
         job._run_until("after complete", 2)
         asked, held = queries(job)

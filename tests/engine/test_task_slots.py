@@ -23,16 +23,18 @@ import pytest
 
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import slot, slot_server, slot_starter, spark, task_host
-from holdfast.runtime.dependencies import Dependencies
-from holdfast.runtime.local_directory import LocalDirectory
-from holdfast.runtime.process_end import await_end
-from holdfast.runtime.slot import SlotClient
-from holdfast.runtime.slot_server import SlotServer
-from holdfast.runtime.slot_starter import start_slots
-from holdfast.runtime.task_host import TaskHost
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup
-from holdfast.runtime.wire import DONE, END, NEED_SETUP, WORKING, WireClosed, connect
+from holdfast.runtime.host import slot, slot_starter
+from holdfast.runtime.host.dependencies import Dependencies
+from holdfast.runtime.host.local_directory import LocalDirectory
+from holdfast.runtime.host.process_end import await_end
+from holdfast.runtime.host.slot import SlotClient
+from holdfast.runtime.host.slot_starter import start_slots
+from holdfast.runtime.host.wire import DONE, END, NEED_SETUP, WORKING, WireClosed, connect
+from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup
+from holdfast.runtime.slots import slot_server, task_host
+from holdfast.runtime.slots.slot_server import SlotServer
+from holdfast.runtime.slots.task_host import TaskHost
+from holdfast.runtime.spark import spark
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -261,7 +263,9 @@ def the_slots_that_are_started_at_the_same_time_are_forks_of_one_process_which_e
     assert len(set(processes)) == 3
     for n, process in enumerate(processes):
         command = Path(f"/proc/{process}/cmdline").read_bytes()
-        assert f"holdfast.runtime.slot_main\0{tmp_path}/slot-{n}.sock\0".encode() in command, "ps tells the slots apart"
+        assert f"holdfast.runtime.slots.slot_main\0{tmp_path}/slot-{n}.sock\0".encode() in command, (
+            "ps tells the slots apart"
+        )
     assert len(os.listdir(f"/proc/{starter}/task")) == 1, "its imports start no threads, which a fork would lose"
     os.kill(processes[1], signal.SIGKILL)
     await_end(processes[1])
@@ -365,7 +369,7 @@ def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: 
     for number, client in enumerate(clients):
         processes.append(started(client))  # as by a task that comes before the slot listens
         command = Path(f"/proc/{processes[-1]}/cmdline").read_bytes()
-        assert f"holdfast.runtime.slot_main\0{tmp_path}/slot-{number}.sock\0".encode() in command
+        assert f"holdfast.runtime.slots.slot_main\0{tmp_path}/slot-{number}.sock\0".encode() in command
     assert len(set(processes)) == 2
     assert len(set(map(parent, processes))) == 1, "both are forks of one process"
     for client in clients:

@@ -20,8 +20,8 @@ from holdfast.datastream import (
     TumblingEventTimeWindows,
 )
 from holdfast.errors import ConfigurationError, UserCodeError
-from holdfast.runtime.operators.temporal_join import TemporalJoinOperator
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.operators.joins.temporal_join import TemporalJoinOperator
+from holdfast.runtime.records.records import RecordBatch
 
 from .inprocess import LEDGERS, LedgerSink
 from .one_operator import opened

@@ -23,7 +23,7 @@ from holdfast.datastream import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from holdfast.runtime import coordinator
+from holdfast.runtime.driver import coordinator
 from holdfast.testing import VirtualClock
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource

@@ -20,13 +20,13 @@ from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import IncompatibleState
-from holdfast.runtime import listed_states
-from holdfast.runtime.restore_check import check_restore
-from holdfast.runtime.subtask_life import SubtaskState as SubtaskLifeState
-from holdfast.runtime.task_input import ChannelInput
-from holdfast.runtime.task_messages import EpochAssignment, TaskReport
-from holdfast.runtime.time_slices import TimeSlices
-from holdfast.state.key_groups import group_assigner
+from holdfast.runtime.driver.restore_check import check_restore
+from holdfast.runtime.plan import listed_states
+from holdfast.runtime.plan.task_messages import EpochAssignment, TaskReport
+from holdfast.runtime.task.subtask_life import SubtaskState as SubtaskLifeState
+from holdfast.runtime.task.task_input import ChannelInput
+from holdfast.runtime.task.time_slices import TimeSlices
+from holdfast.state.keys.key_groups import group_assigner
 
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, LedgerWriter, SplitSource
 from .programs import UntypedSessions, network, network_model, records, sessions, sessions_model, windows, windows_model

@@ -19,11 +19,11 @@ from typing import Any
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.common import Configuration
-from holdfast.connectors.kafka.committer import KafkaCommitter
-from holdfast.connectors.kafka.transactions import TransactionClient
+from holdfast.connectors.kafka.sink.committer import KafkaCommitter
+from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import Fenced
-from holdfast.runtime.job import Job
+from holdfast.runtime.driver.job import Job
 from holdfast.testing.chaos.driver import run_without_spark
 
 FENCED = 3

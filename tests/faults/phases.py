@@ -14,32 +14,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import holdfast.runtime.savepoints
-import holdfast.state.arriving_files
-import holdfast.state.keyed_backend
-import holdfast.state.rocksdb
-import holdfast.state.row_pieces
-import holdfast.state.sst
+import holdfast.runtime.driver.savepoints
+import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.rocksdb
+import holdfast.state.cells.row_pieces
+import holdfast.state.snapshots.arriving_files
+import holdfast.state.snapshots.sst
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.retention import Retention
-from holdfast.checkpoint.storage import Storage
-from holdfast.runtime.job import Job
-from holdfast.runtime.savepoints import SavepointWriter
-from holdfast.runtime.task_host import TaskHost
-from holdfast.state.arrival import Arrival
-from holdfast.state.arriving_deltas import ArrivingDelta, LateRows
-from holdfast.state.arriving_file import ArrivingFile
-from holdfast.state.arriving_files import ArrivingFiles
-from holdfast.state.backend import paths_of
-from holdfast.state.changelog_copy import ChangelogCopy
-from holdfast.state.compaction import Base, Merge
-from holdfast.state.delta_files import DeltaFiles
-from holdfast.state.delta_merge import DeltaMerge
-from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.keyed_changelog import KeyedChangelog
-from holdfast.state.linked_files import LinkedFiles
-from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.runtime.driver.job import Job
+from holdfast.runtime.driver.savepoints import SavepointWriter
+from holdfast.runtime.slots.task_host import TaskHost
+from holdfast.state.backends.backend import paths_of
+from holdfast.state.backends.compaction import Base, Merge
+from holdfast.state.backends.delta_merge import DeltaMerge
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.backends.rocksdb import RocksDBFiles, RocksDBLocalStore
+from holdfast.state.changelogs.changelog_copy import ChangelogCopy
+from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
+from holdfast.state.rows.arriving_deltas import ArrivingDelta, LateRows
+from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.arriving_file import ArrivingFile
+from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.snapshots.linked_files import LinkedFiles
+from holdfast.state.stored.delta_files import DeltaFiles
 
 ARMED = "armed"
 _NO_LINKS = "no links"
@@ -62,8 +62,8 @@ class Phase:
     """Whether the storage's files cannot be linked, so that epochs run while files of the base are being fetched."""
 
 
-_SAVEPOINTS = holdfast.runtime.savepoints
-_ROCKSDB = holdfast.state.rocksdb
+_SAVEPOINTS = holdfast.runtime.driver.savepoints
+_ROCKSDB = holdfast.state.backends.rocksdb
 PHASES = [
     Phase("savepoint: before its first part", SavepointWriter, "write", driver=True, needs="savepoint"),
     Phase("savepoint: before its metadata", _SAVEPOINTS, "put_metadata", driver=True, needs="savepoint"),
@@ -72,7 +72,7 @@ PHASES = [
     Phase("restore: after the take-over", CheckpointLog, "take_over", True, driver=True, needs="restart"),
     Phase("restore: before the files of the base", _ROCKSDB, "fetch", needs="loss"),
     Phase("restore: after the files of the base", _ROCKSDB, "fetch", True, needs="loss"),
-    Phase("restore: amid the links to the files of the base", holdfast.state.sst, "link_raw", True, needs="loss"),
+    Phase("restore: amid the links to the files of the base", holdfast.state.snapshots.sst, "link_raw", True, needs="loss"),
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
     Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
@@ -139,13 +139,17 @@ class Armed:
 
 def install(directory: str) -> None:
     """Install all hooks in this process, once, and let bases and merges of deltas come after a few epochs."""
-    if holdfast.state.keyed_backend.due is soon:
+    if holdfast.state.backends.keyed_backend.due is soon:
         return
-    holdfast.state.keyed_backend.due = soon
-    armed, link = Armed(directory), holdfast.state.sst.link_raw
-    holdfast.state.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)
-    holdfast.state.rocksdb._LARGE, holdfast.state.rocksdb._LEAST_DELTA, holdfast.state.arriving_files._LEAST = 0, 1, 1
-    holdfast.state.row_pieces._LARGE_ROW, holdfast.state.row_pieces._HEAD_SHARE = 1, 0
+    holdfast.state.backends.keyed_backend.due = soon
+    armed, link = Armed(directory), holdfast.state.snapshots.sst.link_raw
+    holdfast.state.snapshots.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)
+    (
+        holdfast.state.backends.rocksdb._LARGE,
+        holdfast.state.backends.rocksdb._LEAST_DELTA,
+        holdfast.state.snapshots.arriving_files._LEAST,
+    ) = 0, 1, 1
+    holdfast.state.cells.row_pieces._LARGE_ROW, holdfast.state.cells.row_pieces._HEAD_SHARE = 1, 0
     path = Storage.local_path
     Storage.local_path = lambda *at: None if Path(directory, _NO_LINKS).exists() else path(*at)
     for phase in PHASES:

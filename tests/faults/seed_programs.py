@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from holdfast.runtime.job_registry import records
+from holdfast.runtime.driver.job_registry import records
 from holdfast.testing.chaos.processes import DriverProcess
 from kafka_fixtures import read_all
 

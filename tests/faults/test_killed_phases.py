@@ -26,7 +26,7 @@ from effort import examples
 from holdfast.checkpoint.log_reader import LogReader
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import HoldfastError
 
 JOB = "numbered-payments"

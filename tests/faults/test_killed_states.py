@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from seed_programs import KEPT, Feed, Program, Reader, new_seed, scattered_payments
 
-from holdfast.connectors.kafka.changelog import changelog_topic
+from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from kafka_fixtures import read_all
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]

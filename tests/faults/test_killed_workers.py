@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from seed_programs import KEPT, Feed, Program, Reader, bursts_of_payments, judge, new_seed, rate_limit_trips
 
-from holdfast.runtime.process_end import await_end
+from holdfast.runtime.host.process_end import await_end
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
 

@@ -18,7 +18,7 @@ pytest.importorskip("fastavro", reason="needs holdfast[avro]")
 from registry_server import RegistryServer
 
 from holdfast.common import Row, Types
-from holdfast.common.columns import columns_of
+from holdfast.common.formats.columns import columns_of
 from holdfast.connectors.schema_registry import SchemaRegistry
 from holdfast.datastream.formats.avro import (
     AvroRowDeserializationSchema,

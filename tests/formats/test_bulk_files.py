@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from holdfast.common import Instant, RestartStrategies, Row, Types, WatermarkStrategy
-from holdfast.common.columns import columns_of
+from holdfast.common.formats.columns import columns_of
 from holdfast.connectors.file.avro_files import AvroFormat
 from holdfast.connectors.file.files import FileVersion, InputFile, LocalFiles
 from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, StreamFormat

@@ -17,9 +17,9 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.plan import InputKind, JobPlan, Partitioning, Vertex
-from holdfast.runtime.statistics import plan_shape
+from holdfast.runtime.plan.operator import StateKind
+from holdfast.runtime.plan.plan import InputKind, JobPlan, Partitioning, Vertex
+from holdfast.runtime.protocol.statistics import plan_shape
 
 RED = OutputTag("red")
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.plan import InputKind
+from holdfast.runtime.plan.plan import InputKind
 
 
 class Count(KeyedProcessFunction):

@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.common.serialization import SimpleStringSchema
 from holdfast.connectors.base import JobInfo, Sink, Source, WriterContext
-from holdfast.connectors.kafka import transactions
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties, protocol_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
-from holdfast.connectors.kafka.outbox import OutboxFile, OutgoingBatch, read_outbox
-from holdfast.connectors.kafka.producer_record import KafkaSinkContext
+from holdfast.connectors.kafka.sink import transactions
+from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, read_outbox
+from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import (
     KafkaRecordSerializationSchema,

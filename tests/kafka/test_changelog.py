@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-import holdfast.state.delta_files
-import holdfast.state.rocksdb
+import holdfast.state.backends.rocksdb
+import holdfast.state.stored.delta_files
 from awaiting import until
 from engine.inprocess import LEDGERS, Lab
 from engine.programs import records, sessions, sessions_model
@@ -22,14 +22,14 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common import Types
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka import cluster
-from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
-from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
+from holdfast.connectors.kafka.changelogs.changelog import KafkaChangelog, changelog_topic
+from holdfast.connectors.kafka.changelogs.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
-from holdfast.runtime.keyed_states import local_state
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.key_groups import key_group_range
-from holdfast.state.standby_copy import StandbyCopy
+from holdfast.runtime.task.keyed_states import local_state
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.changelogs.standby_copy import StandbyCopy
+from holdfast.state.keys.key_groups import key_group_range
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import read_all
 
@@ -65,8 +65,8 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
     try:
         assert not job._run_until("before complete", 3)
         with monkeypatch.context() as patch:
-            patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
-            patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
+            patch.setattr(holdfast.state.stored.delta_files, "read_delta", read_from_files)
+            patch.setattr(holdfast.state.backends.rocksdb, "fetch", read_from_files)
             shutil.rmtree(job.disk)
             assert not job._run_until("after complete", 6)  # the next driver commits the last transaction
             counted[0] = 0
@@ -78,8 +78,8 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
         kafka.delete_topic(TOPIC)
         assert not job._run_until("before commit", 2)  # the start creates the topic again
         with monkeypatch.context() as patch:
-            patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
-            patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
+            patch.setattr(holdfast.state.stored.delta_files, "read_delta", read_from_files)
+            patch.setattr(holdfast.state.backends.rocksdb, "fetch", read_from_files)
             shutil.rmtree(job.disk)
             assert not job._run_until("before complete", 1)
         standbys = [standby(kafka, tmp_path / "standby", number, job.parallelism) for number in range(job.parallelism)]
@@ -93,8 +93,8 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
         shutil.rmtree(job.disk)
         shutil.copytree(tmp_path / "standby", job.disk)
         with monkeypatch.context() as patch:
-            patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
-            patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
+            patch.setattr(holdfast.state.stored.delta_files, "read_delta", read_from_files)
+            patch.setattr(holdfast.state.backends.rocksdb, "fetch", read_from_files)
             counted[0] = 0
             assert not job._run_until("run", 1)  # by the standby copies
             assert counted[0] < len(read_all(kafka.bootstrap_servers, TOPIC)) / 2

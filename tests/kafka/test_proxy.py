@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
+from holdfast.connectors.kafka.sink.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.testing.kafka import KafkaBroker
 from holdfast.testing.proxy import ApiKey, KafkaProxy, Side
 from kafka_fixtures import committed_values, produce

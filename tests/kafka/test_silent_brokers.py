@@ -10,9 +10,11 @@ from threading import Thread
 import pytest
 
 from holdfast.connectors.base import ReaderContext
-from holdfast.connectors.kafka import look_back, producers, reader, tokens, transactions
+from holdfast.connectors.kafka import look_back
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.connectors.kafka.committer import KafkaCommitter
+from holdfast.connectors.kafka.sink import producers, tokens, transactions
+from holdfast.connectors.kafka.sink.committer import KafkaCommitter
+from holdfast.connectors.kafka.source import reader
 from holdfast.errors import HoldfastError
 from holdfast.testing.kafka import KafkaBroker
 from holdfast.testing.proxy import ApiKey, KafkaProxy

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from effort import examples
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka import config
-from holdfast.connectors.kafka.changelog import changelog_topic
-from holdfast.connectors.kafka.committable import TransactionalId, rewriter_id, rewriting_job
+from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from holdfast.connectors.kafka.config import (
     admin_properties,
     consumer_properties,
     producer_properties,
     transactional_properties,
 )
-from holdfast.connectors.kafka.outbox import OutgoingBatch
-from holdfast.connectors.kafka.retention import RetentionCheck
-from holdfast.connectors.kafka.tokens import Token
+from holdfast.connectors.kafka.sink.committable import TransactionalId, rewriter_id, rewriting_job
+from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
+from holdfast.connectors.kafka.sink.retention import RetentionCheck
+from holdfast.connectors.kafka.sink.tokens import Token
 from holdfast.table.cluster import _prefix as application_prefix
 
 names = st.lists(

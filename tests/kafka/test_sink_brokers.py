@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
 from holdfast.errors import HoldfastError
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
 from kafka_fixtures import committed_values, read_all

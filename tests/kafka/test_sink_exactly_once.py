@@ -14,13 +14,13 @@ import pytest
 from awaiting import until
 from holdfast.connectors.base import Committable
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka import committer
-from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
-from holdfast.connectors.kafka.committer import KafkaCommitter
-from holdfast.connectors.kafka.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
-from holdfast.connectors.kafka.tokens import read_tokens, token_topic
-from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
+from holdfast.connectors.kafka.sink import committer
+from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId
+from holdfast.connectors.kafka.sink.committer import KafkaCommitter
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.connectors.kafka.sink.tokens import read_tokens, token_topic
+from holdfast.connectors.kafka.sink.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, StorageError
 from kafka_fixtures import committed_values, read_all
 from kafka_sink_helpers import Driver, both
@@ -246,7 +246,7 @@ def test_the_token_shows_that_a_lost_transaction_was_committed(start: Start) -> 
 
 @pytest.mark.parametrize("dies_after", ["init", "send", "flush", "commit"])
 def test_a_rewrite_can_be_killed_at_every_step(start: Start, monkeypatch: pytest.MonkeyPatch, dies_after: str) -> None:
-    from holdfast.connectors.kafka import committer as module
+    from holdfast.connectors.kafka.sink import committer as module
 
     class Dies(module.TransactionalProducer):
         def _maybe(self, step: str) -> None:

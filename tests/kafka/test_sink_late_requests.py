@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.connectors.base import Committable
-from holdfast.connectors.kafka import producers
-from holdfast.connectors.kafka.committable import KafkaCommittable
-from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
+from holdfast.connectors.kafka.sink import producers
+from holdfast.connectors.kafka.sink.committable import KafkaCommittable
+from holdfast.connectors.kafka.sink.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
 from holdfast.testing.proxy import ApiKey, KafkaProxy, Side
 from kafka_fixtures import FAST_TIMEOUTS, committed_values

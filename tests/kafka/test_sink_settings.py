@@ -21,17 +21,17 @@ from confluent_kafka.admin import (
 
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.committable import KafkaCommittable
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties
-from holdfast.connectors.kafka.producer_record import ProducerRecord
-from holdfast.connectors.kafka.producers import TransactionalProducer
-from holdfast.connectors.kafka.serializer import ElementSerializer, RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
-from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
-from holdfast.connectors.kafka.transactions import Prepared
+from holdfast.connectors.kafka.sink.committable import KafkaCommittable
+from holdfast.connectors.kafka.sink.producer_record import ProducerRecord
+from holdfast.connectors.kafka.sink.producers import TransactionalProducer
+from holdfast.connectors.kafka.sink.serializer import ElementSerializer, RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.connectors.kafka.sink.tokens import create_token_topic, token_topic
+from holdfast.connectors.kafka.sink.transactions import Prepared
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
-from holdfast.runtime.exclusive_sinks import check_exclusive
+from holdfast.runtime.driver.exclusive_sinks import check_exclusive
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster, create_topic
 from kafka_fixtures import committed_values
 from kafka_sink_helpers import Driver
@@ -225,7 +225,7 @@ def test_a_new_producer_knows_a_broker_and_its_topics_before_it_acquires_its_id(
         def describe(self, ids: list[str]) -> dict[str, Any]:
             return {name: (None, Prepared(name, 1, 2)) for name in ids}
 
-    monkeypatch.setattr("holdfast.connectors.kafka.producers.Producer", Client)
+    monkeypatch.setattr("holdfast.connectors.kafka.sink.producers.Producer", Client)
     for topics in (["tokens", "output"], ["tokens"]):
         made = TransactionalProducer({}, "here", "id", 1000, cast("Any", Brokers()), topics)
         assert made.identity == Prepared("id", 1, 2)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from holdfast.connectors.kafka import enumerator
-from holdfast.connectors.kafka.reader import KafkaReader
+from holdfast.connectors.kafka.source import enumerator
+from holdfast.connectors.kafka.source.reader import KafkaReader
 from holdfast.errors import InputLost
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import produce

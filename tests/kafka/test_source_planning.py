@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.connectors.base import EpochInput
-from holdfast.connectors.kafka.changelog import changelog_topic
+from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from holdfast.connectors.kafka.cluster import PendingOffsets
-from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
-from holdfast.connectors.kafka.positions import Positions
-from holdfast.connectors.kafka.source import KafkaSource
-from holdfast.connectors.kafka.tokens import token_topic
+from holdfast.connectors.kafka.sink.tokens import token_topic
+from holdfast.connectors.kafka.source.fair_share import share
+from holdfast.connectors.kafka.source.positions import Positions
+from holdfast.connectors.kafka.source.source import KafkaSource
 from holdfast.errors import ConfigurationError, InputLost
 from kafka_fixtures import produce
 from kafka_source_helpers import INFO, Job, source

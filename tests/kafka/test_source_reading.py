@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import ReaderContext, SplitRange
-from holdfast.connectors.kafka.consumer_record import CalledWithRecord
-from holdfast.connectors.kafka.outbox import OutgoingBatch
-from holdfast.connectors.kafka.producers import RecordProducer
+from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
+from holdfast.connectors.kafka.sink.producers import RecordProducer
+from holdfast.connectors.kafka.source.consumer_record import CalledWithRecord
 from holdfast.errors import InputLost, UserCodeError
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import produce, read_all
@@ -121,7 +121,7 @@ def test_several_ranges_are_pulled_alternately(kafka: Any, new_topic: Any) -> No
 
 
 def test_the_readers_buffers_are_bounded(kafka: Any, new_topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.connectors.kafka.reader._BUFFER_BYTES", 20_000)
+    monkeypatch.setattr("holdfast.connectors.kafka.source.reader._BUFFER_BYTES", 20_000)
     topic = new_topic(partitions=3)
     for p in range(3):
         produce(kafka.bootstrap_servers, topic, [f"{p}:{i}:{'x' * 100}" for i in range(3000)], partition=p)

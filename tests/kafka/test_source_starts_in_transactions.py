@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from awaiting import until
-from holdfast.connectors.kafka import enumerator
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from holdfast.connectors.kafka.source import enumerator
 from kafka_fixtures import produce
 from kafka_source_helpers import Job, source
 

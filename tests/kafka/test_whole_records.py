@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common import DeserializationSchema, Row, RowKind, SimpleStringSchema
-from holdfast.connectors.kafka.message_batches import MessageBatches
-from holdfast.connectors.kafka.outbox import OutboxFile, OutgoingBatch, read_outbox
-from holdfast.connectors.kafka.pairs import PairSerializer
-from holdfast.connectors.kafka.producer_record import KafkaSinkContext
+from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, read_outbox
+from holdfast.connectors.kafka.sink.pairs import PairSerializer
+from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext
+from holdfast.connectors.kafka.source.message_batches import MessageBatches
 from holdfast.datastream.connectors.kafka import (
     ConsumerRecord,
     KafkaRecordDeserializationSchema,

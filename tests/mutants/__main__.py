@@ -1,6 +1,6 @@
 """Changes a line of a module at a time, and tells which changes its tests do not notice.
 
-    make mutants ARGS='--module runtime/pacing.py --fraction 0.2 --seed 1'
+    make mutants ARGS='--module runtime/protocol/pacing.py --fraction 0.2 --seed 1'
 
 Cosmic Ray makes the changes. Its own runner starts a Python for each, which takes seconds to import Holdfast; here the tests
 are collected once, and each change is made in a fork, in the code of the functions that are there already.

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common import RestartStrategies, Row, RowKind, WatermarkStrategy
-from holdfast.common.tabular import as_record, to_arrow, to_pandas, to_polars
+from holdfast.common.values.tabular import as_record, to_arrow, to_pandas, to_polars
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError, UserCodeError

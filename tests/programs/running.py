@@ -18,18 +18,19 @@ from hypothesis import strategies as st
 import holdfast.cep
 import holdfast.common
 import holdfast.datastream
-import holdfast.runtime.changelogs
-import holdfast.state.keyed_changelog
+import holdfast.runtime.task.changelogs
+import holdfast.state.changelogs.keyed_changelog
 import holdfast.table
 from engine.changelog_model import Broker
 from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, LedgerSink, SplitSource
 from engine.standby_host import StandbyHost
-from holdfast.datastream import StreamExecutionEnvironment, batches
-from holdfast.datastream.data_stream_utils import DataStreamUtils
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.operations import batches
+from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
 from holdfast.errors import IncompatibleState
-from holdfast.runtime.coordinator import Coordinator
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.savepoints import new_savepoint
+from holdfast.runtime.driver.coordinator import Coordinator
+from holdfast.runtime.driver.savepoints import new_savepoint
+from holdfast.runtime.plan.plan import JobPlan
 
 from . import functions, more_functions, window_functions
 from .changes import changed
@@ -167,15 +168,15 @@ class Job(Lab):
 @contextmanager
 def broker(way: Way) -> Iterator[Broker]:
     """Keeps the changelogs, in memory."""
-    made, new_changelog = Broker(way.seed), holdfast.runtime.changelogs.new_changelog
-    patience = holdfast.state.keyed_changelog.PATIENCE
-    holdfast.runtime.changelogs.new_changelog = made.changelog  # type: ignore[assignment]
-    holdfast.state.keyed_changelog.PATIENCE = 0.0  # the transactions end at once
+    made, new_changelog = Broker(way.seed), holdfast.runtime.task.changelogs.new_changelog
+    patience = holdfast.state.changelogs.keyed_changelog.PATIENCE
+    holdfast.runtime.task.changelogs.new_changelog = made.changelog  # type: ignore[assignment]
+    holdfast.state.changelogs.keyed_changelog.PATIENCE = 0.0  # the transactions end at once
     try:
         yield made
     finally:
-        holdfast.runtime.changelogs.new_changelog = new_changelog
-        holdfast.state.keyed_changelog.PATIENCE = patience
+        holdfast.runtime.task.changelogs.new_changelog = new_changelog
+        holdfast.state.changelogs.keyed_changelog.PATIENCE = patience
 
 
 def run(program: Program, way: Way) -> list[Any] | None:

@@ -25,9 +25,9 @@ from holdfast.datastream import (
     WindowAssigner,
     WindowedStream,
 )
-from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.datastream.joined_streams import IntervalJoin, IntervalJoined
-from holdfast.datastream.temporal_join import TemporalJoin
+from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
+from holdfast.datastream.operations.temporal_join import TemporalJoin
 
 from . import functions, more_functions, window_functions
 from .drawing import Program

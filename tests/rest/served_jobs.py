@@ -12,7 +12,7 @@ from holdfast.common import Row
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import JobMetrics
 from holdfast.rest.server import RestServer
-from holdfast.runtime.samples import EdgeSample
+from holdfast.runtime.records.samples import EdgeSample
 
 ID, OTHER = "a" * 32, "b" * 32
 

@@ -23,7 +23,7 @@ from holdfast.common import Configuration, JobClient, RestartStrategies, Types, 
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.datagen import PaymentsSource
 from holdfast.rest.server import RestServer
-from holdfast.runtime.job_registry import JobRecord, register
+from holdfast.runtime.driver.job_registry import JobRecord, register
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

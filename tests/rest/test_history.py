@@ -15,7 +15,7 @@ import uvicorn
 
 from awaiting import until
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.connectors.datagen import PaymentsSource
@@ -25,8 +25,8 @@ from holdfast.rest import history as history_module
 from holdfast.rest.archive import Archive
 from holdfast.rest.history import RUNS_KEPT, HistoryWriter, history_app, read_history
 from holdfast.rest.server import RestServer, bind
-from holdfast.runtime.job import Job
-from holdfast.runtime.presence import Presence
+from holdfast.runtime.driver.job import Job
+from holdfast.runtime.driver.presence import Presence
 from holdfast.testing.in_process import InProcessEnvironment
 
 PAGES = ("", "/view", "/checkpoints", "/exceptions", "/plan", "/config", "/metrics")

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError, ServiceUnavailable
 from holdfast.metrics import JobMetrics
 from holdfast.rest.client import Refused, RestClient
 from holdfast.rest.holds import held_by_request
-from holdfast.runtime.samples import EdgeSample
+from holdfast.runtime.records.samples import EdgeSample
 from rest.served_jobs import ID, OTHER, Jobs
 
 

@@ -12,7 +12,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.metrics.job import JobMetrics
 from holdfast.rest.server import RestServer
 from holdfast.rest.tls import Tls
-from holdfast.runtime.job_registry import JobRecord
+from holdfast.runtime.driver.job_registry import JobRecord
 
 
 class Job:

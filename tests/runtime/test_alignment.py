@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from holdfast.checkpoint.metadata import SourceState
 from holdfast.common import Duration, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, SplitRange
-from holdfast.runtime.alignment import held_back
-from holdfast.runtime.event_time import GeneratorState, SplitTime
-from holdfast.runtime.events import PlannedInput
-from holdfast.runtime.plan import SourceSpec, Vertex
-from holdfast.runtime.sources import SourceProgress
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.plan.event_time import GeneratorState, SplitTime
+from holdfast.runtime.plan.plan import SourceSpec, Vertex
+from holdfast.runtime.plan.task_messages import TaskReport
+from holdfast.runtime.protocol.alignment import held_back
+from holdfast.runtime.protocol.events import PlannedInput
+from holdfast.runtime.protocol.sources import SourceProgress
 
 DRIFT = 100
 

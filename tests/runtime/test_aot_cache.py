@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.aot_cache import AotCache
-from holdfast.runtime.java import Java
+from holdfast.runtime.jvm.aot_cache import AotCache
+from holdfast.runtime.jvm.java import Java
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -16,10 +16,10 @@ from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import EpochStats, VertexStats
 from holdfast.metrics.stats import OperatorStats
-from holdfast.runtime.autoscaling import Autoscaler, AutoscalerSettings, Scope
-from holdfast.runtime.scaling_scope import scope_of
-from holdfast.runtime.settings import JobSettings
-from holdfast.runtime.statistics import shown_id
+from holdfast.runtime.driver.scaling_scope import scope_of
+from holdfast.runtime.plan.autoscaling import Autoscaler, AutoscalerSettings, Scope
+from holdfast.runtime.plan.settings import JobSettings
+from holdfast.runtime.protocol.statistics import shown_id
 
 SETTINGS = AutoscalerSettings(least=1, most=8, utilization=0.7, stabilization_seconds=30, window_seconds=30)
 

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-from holdfast.runtime.background import leave_running
+from holdfast.runtime.host.background import leave_running
 
 LEAVES = """
 import subprocess
-from holdfast.runtime.background import leave_running
+from holdfast.runtime.host.background import leave_running
 for _ in range(2):
     process = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print(process.pid)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.checkpoint.metadata import ListPart
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.runtime.channel_state import ChannelState
-from holdfast.runtime.channels import InputMerge, Lane
-from holdfast.runtime.frames import BARRIER, DATA, Barrier, Frame, encode_barrier, encode_data, pack_frame
-from holdfast.runtime.plan import InputKind, Vertex
-from holdfast.runtime.spill import FrameStore
+from holdfast.runtime.channels.channel_state import ChannelState
+from holdfast.runtime.channels.channels import InputMerge, Lane
+from holdfast.runtime.plan.plan import InputKind, Vertex
+from holdfast.runtime.records.frames import BARRIER, DATA, Barrier, Frame, encode_barrier, encode_data, pack_frame
+from holdfast.runtime.records.spill import FrameStore
 
 
 def waiting(directory: Any, subtask: int, parallelism: int) -> ChannelState:

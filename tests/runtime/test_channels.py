@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.runtime.channels import ChannelIncomplete, InputMerge, Lane, receivers, seen_attempts, senders
-from holdfast.runtime.event_time import combined
-from holdfast.runtime.frames import (
+from holdfast.runtime.channels.channels import ChannelIncomplete, InputMerge, Lane, receivers, seen_attempts, senders
+from holdfast.runtime.plan.event_time import combined
+from holdfast.runtime.plan.plan import Partitioning
+from holdfast.runtime.records.frames import (
     BARRIER,
     DATA,
     HEADER_SIZE,
@@ -23,8 +24,7 @@ from holdfast.runtime.frames import (
     pack_frame,
     unpack_header,
 )
-from holdfast.runtime.plan import Partitioning
-from holdfast.runtime.spill import FrameStore
+from holdfast.runtime.records.spill import FrameStore
 
 _EPOCH = 7
 

@@ -21,13 +21,13 @@ from holdfast.checkpoint.metadata import (
 )
 from holdfast.datastream import CheckpointedFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState, UserCodeError
-from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
-from holdfast.runtime.clock import EventTime
-from holdfast.runtime.completion import failure_of, operator_states, tokens_of
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.redistribution import OperatorSnapshot, assigned
-from holdfast.runtime.resumption import check_resumable
-from holdfast.runtime.task_messages import OperatorReport, TaskReport
+from holdfast.runtime.channels.channels import ChannelIncomplete, seen_attempts, senders
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.redistribution import OperatorSnapshot, assigned
+from holdfast.runtime.plan.task_messages import OperatorReport, TaskReport
+from holdfast.runtime.protocol.completion import failure_of, operator_states, tokens_of
+from holdfast.runtime.protocol.resumption import check_resumable
+from holdfast.runtime.time.clock import EventTime
 
 DELTA = ContainedFile("delta", 3, b"c" * 16)
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.common import Configuration
 from holdfast.datastream import MapFunction, StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.dependencies import Dependencies
+from holdfast.runtime.host.dependencies import Dependencies
 
 TASK = """
 import pickle, sys, json

@@ -14,11 +14,11 @@ from holdfast.common import WatermarkStrategy
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.clock import Clock, EventTime
-from holdfast.runtime.event_times import event_times
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.records import RecordBatch
-from holdfast.state.key_groups import key_group, key_group_range
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.task.event_times import event_times
+from holdfast.runtime.time.clock import Clock, EventTime
+from holdfast.state.keys.key_groups import key_group, key_group_range
 from holdfast.state_api.regrouping import of_other_groups
 
 MAX = 16

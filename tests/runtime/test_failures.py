@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import UserCodeError
-from holdfast.runtime.failures import FailurePolicy, Hopeless
-from holdfast.runtime.restart import FixedDelay, Restart
+from holdfast.runtime.protocol.failures import FailurePolicy, Hopeless
+from holdfast.runtime.protocol.restart import FixedDelay, Restart
 
 
 def failure(uid: str, record: str = "", key: str = "") -> UserCodeError:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.operators import fine_timers
-from holdfast.runtime.operators.fine_timers import new_loop
+from holdfast.runtime.async_io import fine_timers
+from holdfast.runtime.async_io.fine_timers import new_loop
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.frames import Frame
+from holdfast.runtime.records.frames import Frame
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import java
-from holdfast.runtime.java import find_java, home_for_scripts
+from holdfast.runtime.jvm import java
+from holdfast.runtime.jvm.java import find_java, home_for_scripts
 
 MODULES = "java.base@17.0.1\njdk.incubator.vector@17.0.1"
 
@@ -175,6 +175,6 @@ def the_version_of_spark_is_known_also_when_pyspark_is_in_an_archive(tmp_path: P
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("pyspark/__init__.py", "raise ImportError('it must not be imported')")
         packed.writestr("pyspark/version.py", '__version__: str = "4.0.7"\n')
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.runtime import java; print(java._spark())"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.runtime.jvm import java; print(java._spark())"
     told = subprocess.run([sys.executable, "-c", program, archive], capture_output=True, text=True, check=False)
     assert (told.stdout, told.returncode) == ("4.0.7\n", 0), told.stderr

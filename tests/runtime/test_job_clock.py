@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from holdfast.runtime.job_clock import JobClock, Step
+from holdfast.runtime.time.job_clock import JobClock, Step
 
 HOUR = 3_600_000
 

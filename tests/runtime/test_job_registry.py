@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import job_registry
-from holdfast.runtime.job_registry import DIED, JobRecord, records, register
+from holdfast.runtime.driver import job_registry
+from holdfast.runtime.driver.job_registry import DIED, JobRecord, records, register
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 
@@ -74,7 +74,7 @@ def a_directory_that_others_can_write_is_refused(home: Path, caplog: pytest.LogC
 def a_job_whose_driver_was_killed_has_died(home: Path) -> None:
     program = (
         "import sys, time\n"
-        "from holdfast.runtime.job_registry import JobRecord, register\n"
+        "from holdfast.runtime.driver.job_registry import JobRecord, register\n"
         "import socket, os\n"
         "kept = register(JobRecord('a' * 32, 'killed', os.getpid(), socket.gethostname(), 'u', 'secret', 1))\n"
         "print('ready', flush=True); time.sleep(60)\n"

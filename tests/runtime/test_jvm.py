@@ -10,13 +10,13 @@ import sys
 import pytest
 from pyspark import SparkContext
 
-from holdfast.runtime import spark_context
-from holdfast.runtime.process_end import await_end
+from holdfast.runtime.host.process_end import await_end
+from holdfast.runtime.spark import spark_context
 
 ENDS_AT_ONCE = """
 import os, signal, sys
-from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import start_jvm
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.jvm.jvm import start_jvm
 print(start_jvm(find_java(), {}).pid, flush=True)
 if sys.argv[1] == "mistake":
     raise ValueError("a mistake in the program")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.event_time import LateRecords
+from holdfast.runtime.plan.event_time import LateRecords
 
 
 @pytest.mark.parametrize("form", [list, lambda stamps: array("q", stamps)], ids=["list", "column"])

@@ -16,11 +16,11 @@ from awaiting import until
 from holdfast.checkpoint.ids import LogPosition, position_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import RetryPolicy, Storage, Unavailable
+from holdfast.checkpoint.stores.storage import RetryPolicy, Storage, Unavailable
 from holdfast.errors import ConfigurationError, Fenced
-from holdfast.runtime.launch import Launch
-from holdfast.runtime.leadership import Heartbeat, Leadership, Watch
-from holdfast.runtime.settings import HeartbeatSettings, JobSettings
+from holdfast.runtime.driver.launch import Launch
+from holdfast.runtime.driver.leadership import Heartbeat, Leadership, Watch
+from holdfast.runtime.plan.settings import HeartbeatSettings, JobSettings
 from holdfast.testing.memory_store import MemoryStore
 
 PATHS = JobPaths.of("job")

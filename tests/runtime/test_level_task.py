@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import level_task
-from holdfast.runtime.frame_header import HEADER_SIZE
-from holdfast.runtime.level_task import LevelTask
+from holdfast.runtime.records.frame_header import HEADER_SIZE
+from holdfast.runtime.spark import level_task
+from holdfast.runtime.spark.level_task import LevelTask
 
 WORKER = """
 import gc, socket, sys
 begin = gc.get_freeze_count()  # Python 3.12 has some
-from holdfast.runtime.level_task import quicken
+from holdfast.runtime.spark.level_task import quicken
 def delays(connection):
     connection.send(b"x")
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0

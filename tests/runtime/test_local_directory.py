@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import local_directory
-from holdfast.runtime.local_directory import slot_directory, state_directory
-from holdfast.runtime.slot import SlotClient
+from holdfast.runtime.host import local_directory
+from holdfast.runtime.host.local_directory import slot_directory, state_directory
+from holdfast.runtime.host.slot import SlotClient
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
 from holdfast.connectors.collection import CollectionSource
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import Fenced, InputLost, StorageError
-from holdfast.runtime import events, instructions
-from holdfast.runtime.events import Failed, Instant, PlannedInput
-from holdfast.runtime.instructions import Notice
-from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
-from holdfast.runtime.lifecycle import IllegalTransition
-from holdfast.runtime.machine import CoordinatorMachine
-from holdfast.runtime.pacing import Pace
-from holdfast.runtime.restart import FixedDelay
-from holdfast.runtime.savepoint_requests import SavepointRequest
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.plan.lifecycle import IllegalTransition
+from holdfast.runtime.plan.task_messages import TaskReport
+from holdfast.runtime.protocol import events, instructions
+from holdfast.runtime.protocol.events import Failed, Instant, PlannedInput
+from holdfast.runtime.protocol.instructions import Notice
+from holdfast.runtime.protocol.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
+from holdfast.runtime.protocol.machine import CoordinatorMachine
+from holdfast.runtime.protocol.pacing import Pace
+from holdfast.runtime.protocol.restart import FixedDelay
+from holdfast.runtime.protocol.savepoint_requests import SavepointRequest
 
 SOURCE = "numbers"
 

@@ -9,7 +9,7 @@ import pytest
 
 ASK = """
 import sys
-from holdfast.runtime.numpy_arguments import convert_only_if_numpy_is_loaded
+from holdfast.runtime.spark.numpy_arguments import convert_only_if_numpy_is_loaded
 convert_only_if_numpy_is_loaded()
 convert_only_if_numpy_is_loaded()
 from py4j.protocol import INPUT_CONVERTER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.runtime.pacing import Pace
+from holdfast.runtime.protocol.pacing import Pace
 
 
 def run(pace: Pace, epochs: int, per_record: float, fixed: float = 0.2, cold: float = 0.0) -> tuple[Pace, list[int]]:

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.runtime.placement import neighbours, place, standby_hosts
+from holdfast.runtime.spark.placement import neighbours, place, standby_hosts
 
 HOSTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 8), min_size=1)
 WIDTHS = st.integers(1, 40)

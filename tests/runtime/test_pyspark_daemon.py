@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.runtime.spark_context import _settings
+from holdfast.runtime.spark.spark_context import _settings
 
 HOME = str(Path(holdfast.__file__).parents[1])
 MODULE = "spark.python.daemon.module"
 IMPORTS = """
 import os, sys
-import holdfast.runtime.pyspark_daemon
+import holdfast.runtime.spark.pyspark_daemon
 print(len(os.listdir("/proc/self/task")), *(name in sys.modules for name in ("pyarrow", "pandas", "numpy")))
 before = set(sys.modules)
-import pyspark.worker, holdfast.runtime.level_task
+import pyspark.worker, holdfast.runtime.spark.level_task
 print(len(set(sys.modules) - before))
 """
 
@@ -32,7 +32,7 @@ def the_daemon_has_what_a_worker_imports_and_one_thread() -> None:
 
 FROM_AN_ARCHIVE = """
 import importlib, sys, zipimport
-from holdfast.runtime.pyspark_daemon import forget_archives
+from holdfast.runtime.spark.pyspark_daemon import forget_archives
 read = zipimport._read_directory
 times = []
 zipimport._read_directory = lambda archive: times.append(archive) or read(archive)
@@ -59,7 +59,7 @@ def a_local_spark_runs_the_daemon_if_its_workers_find_holdfast(monkeypatch: pyte
     monkeypatch.setenv("PYTHONPATH", HOME)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    assert _settings("job", {})[MODULE] == "holdfast.runtime.pyspark_daemon"
+    assert _settings("job", {})[MODULE] == "holdfast.runtime.spark.pyspark_daemon"
     assert _settings("job", {MODULE: "one.of.the.user"})[MODULE] == "one.of.the.user"
     assert MODULE not in _settings("job", {"spark.master": "spark://elsewhere:7077"})
     monkeypatch.setenv("PYSPARK_PYTHON", "/another/python")

@@ -19,8 +19,8 @@ from holdfast.checkpoint.metadata import (
     SubtaskState,
 )
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.runtime.redistribution import assigned
-from holdfast.state.key_groups import key_group_range
+from holdfast.runtime.plan.redistribution import assigned
+from holdfast.state.keys.key_groups import key_group_range
 
 MAX = 128
 subtasks = st.integers(1, 12)

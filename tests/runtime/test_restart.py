@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError, Fenced, IncompatibleState, InputLost
-from holdfast.runtime.restart import (
+from holdfast.runtime.protocol.restart import (
     ExponentialDelay,
     FailureRate,
     FixedDelay,
@@ -142,14 +142,14 @@ def raised_in(module, error="KeyError('broker')"):
     place = {"__name__": module}
     exec(f"def call():\n    raise {error}", place)
     try:
-        exec("call()", {"__name__": "holdfast.runtime.coordinator", "call": place["call"]})
+        exec("call()", {"__name__": "holdfast.runtime.driver.coordinator", "call": place["call"]})
     except Exception as raised:
         return raised
     raise AssertionError
 
 
 def an_error_in_holdfasts_own_code_is_a_bug():
-    assert is_bug(raised_in("holdfast.connectors.kafka.enumerator"))
+    assert is_bug(raised_in("holdfast.connectors.kafka.source.enumerator"))
     assert is_bug(raised_in("holdfast", "AssertionError()"))
 
 
@@ -159,11 +159,11 @@ def the_same_error_in_a_client_library_or_a_connector_of_the_user_is_no_bug(modu
 
 
 def a_failure_that_holdfast_reports_is_no_bug():
-    assert not is_bug(raised_in("holdfast.runtime.task", "RuntimeError('the slot is gone')"))
+    assert not is_bug(raised_in("holdfast.runtime.task.task", "RuntimeError('the slot is gone')"))
 
 
 modules = st.lists(
-    st.sampled_from(["holdfast", "holdfast.runtime.task", "holdfast.connectors.kafka.cluster", "holdfast_plugin"])
+    st.sampled_from(["holdfast", "holdfast.runtime.task.task", "holdfast.connectors.kafka.cluster", "holdfast_plugin"])
     | st.sampled_from(["confluent_kafka.admin", "kafka.net.manager", "boto3", "pyspark", "__main__", "holdfastx.y"]),
     min_size=1,
     max_size=5,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.operators.result_queue import OrderedQueue, Request, UnorderedQueue
+from holdfast.runtime.async_io.result_queue import OrderedQueue, Request, UnorderedQueue
 
 steps = st.lists(st.sampled_from(["add", "watermark", "answer", "take"]), max_size=60)
 

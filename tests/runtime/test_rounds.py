@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.runtime.channels import Lane
-from holdfast.runtime.frame_header import DATA
-from holdfast.runtime.frames import Frame, encode_data, pack_frame
-from holdfast.runtime.rounds import Rounds, RoundsMerge
-from holdfast.runtime.spill import FrameStore
+from holdfast.runtime.channels.channels import Lane
+from holdfast.runtime.channels.rounds import Rounds, RoundsMerge
+from holdfast.runtime.records.frame_header import DATA
+from holdfast.runtime.records.frames import Frame, encode_data, pack_frame
+from holdfast.runtime.records.spill import FrameStore
 
 Records = list[tuple[str, int]]
 """Keys, and the number of each record within its key."""

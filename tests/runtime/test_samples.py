@@ -13,8 +13,8 @@ from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.runtime.samples import EdgeSample, SampleRequests
-from holdfast.runtime.statistics import edge_between, plan_shape
+from holdfast.runtime.protocol.statistics import edge_between, plan_shape
+from holdfast.runtime.records.samples import EdgeSample, SampleRequests
 
 
 class Unshowable:

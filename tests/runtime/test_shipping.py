@@ -12,12 +12,12 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from holdfast.errors import ConfigurationError, SparkGone
-from holdfast.runtime.restart import GiveUp, RestartState, decide, restart_strategy
-from holdfast.runtime.shipping import configuration_error, install_files, pack_files, portable, spark_failure
+from holdfast.runtime.host.shipping import configuration_error, install_files, pack_files, portable, spark_failure
+from holdfast.runtime.protocol.restart import GiveUp, RestartState, decide, restart_strategy
 
 IMPORTING = """
 import pickle, sys
-from holdfast.runtime.shipping import install_files
+from holdfast.runtime.host.shipping import install_files
 archives, directory, names = pickle.load(sys.stdin.buffer)
 install_files(archives, directory)
 for name in names.split():

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.runtime.frames import Frame
-from holdfast.runtime.sorted_input import SortedInput, sorted_frames
-from holdfast.state.key_codec import encode_key
+from holdfast.runtime.records.frames import Frame
+from holdfast.runtime.records.sorted_input import SortedInput, sorted_frames
+from holdfast.state.keys.key_codec import encode_key
 
 keys = st.one_of(st.integers(0, 5), st.sampled_from(["a", "b", True, 1.0]))
 records = st.lists(st.tuples(keys, st.integers(0, 9), st.integers(0, 1)), max_size=60)

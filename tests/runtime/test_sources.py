@@ -5,10 +5,10 @@ from __future__ import annotations
 from holdfast.checkpoint.metadata import SourceState
 from holdfast.common import Duration, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, SplitRange
-from holdfast.runtime.events import PlannedInput
-from holdfast.runtime.plan import SourceSpec, Vertex
-from holdfast.runtime.sources import SourceProgress
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.plan.plan import SourceSpec, Vertex
+from holdfast.runtime.plan.task_messages import TaskReport
+from holdfast.runtime.protocol.events import PlannedInput
+from holdfast.runtime.protocol.sources import SourceProgress
 
 IDLE_MS = 500
 

@@ -9,9 +9,9 @@ from holdfast.common import WatermarkStrategy
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_generator import WatermarkGenerator
 from holdfast.connectors.base import Batch, SplitRange
-from holdfast.runtime.event_time import SplitTime
-from holdfast.runtime.split_merge import SplitMerge
-from holdfast.runtime.task_messages import SourceAssignment
+from holdfast.runtime.plan.event_time import SplitTime
+from holdfast.runtime.plan.task_messages import SourceAssignment
+from holdfast.runtime.task.split_merge import SplitMerge
 
 
 class Reader:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime import stopwatch
-from holdfast.runtime.stopwatch import Stopwatch
+from holdfast.runtime.task import stopwatch
+from holdfast.runtime.task.stopwatch import Stopwatch
 
 
 @pytest.fixture

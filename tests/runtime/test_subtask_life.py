@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.lifecycle import IllegalTransition
-from holdfast.runtime.subtask_life import SubtaskLife, SubtaskState
+from holdfast.runtime.plan.lifecycle import IllegalTransition
+from holdfast.runtime.task.subtask_life import SubtaskLife, SubtaskState
 
 Outcome = Literal["prepared", "fails in restore", "fails in the epoch", "slot closes it"]
 

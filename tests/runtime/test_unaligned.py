@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.alarm import Alarm
-from holdfast.runtime.events import Instant
-from holdfast.runtime.frames import Frame
-from holdfast.runtime.plan import JobPlan, Vertex
-from holdfast.runtime.task_messages import TaskReport
-from holdfast.runtime.time_slices import TimeSlices
-from holdfast.runtime.unaligned import UnalignedCheckpoints, can_be_cut
+from holdfast.runtime.plan.plan import JobPlan, Vertex
+from holdfast.runtime.plan.task_messages import TaskReport
+from holdfast.runtime.protocol.alarm import Alarm
+from holdfast.runtime.protocol.events import Instant
+from holdfast.runtime.protocol.unaligned import UnalignedCheckpoints, can_be_cut
+from holdfast.runtime.records.frames import Frame
+from holdfast.runtime.task.time_slices import TimeSlices
 
 ON = {"execution.checkpointing.unaligned.enabled": "true", "holdfast.epoch.max-channel-state": "1kb"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import CorruptFile, StorageError, UserCodeError
-from holdfast.runtime.user_code import user_error
+from holdfast.runtime.records.user_code import user_error
 
 
 def test_errors_of_the_storage_are_not_those_of_the_function_that_asks_for_state():

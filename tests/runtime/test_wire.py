@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.wire import FRAME, Wire, WireClosed, connect, listen
+from holdfast.runtime.host.wire import FRAME, Wire, WireClosed, connect, listen
 
 
 @pytest.mark.parametrize("length", [1, 100, 200])

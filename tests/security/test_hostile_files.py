@@ -22,14 +22,22 @@ from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import ListPart
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.savepoint import METADATA, put_metadata, read_savepoint
-from holdfast.checkpoint.storage import Storage
-from holdfast.connectors.kafka.outbox import OutboxFile, OutgoingBatch, read_outbox
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, read_outbox
 from holdfast.errors import CorruptFile, IncompatibleState
-from holdfast.runtime.channel_state import other_inputs
-from holdfast.runtime.listed_states import read_part
-from holdfast.state.blob_file import Damaged, chunks_of, packed_chunks
-from holdfast.state.delta import pack_delta, read_delta, read_stored, stored_sizes
-from holdfast.state.sst_format import Block, DamagedBlock, IndexEntry, IndexForm, IndexSearch, Metaindex, UnknownFormat
+from holdfast.runtime.channels.channel_state import other_inputs
+from holdfast.runtime.plan.listed_states import read_part
+from holdfast.state.snapshots.sst_format import (
+    Block,
+    DamagedBlock,
+    IndexEntry,
+    IndexForm,
+    IndexSearch,
+    Metaindex,
+    UnknownFormat,
+)
+from holdfast.state.store.blob_file import Damaged, chunks_of, packed_chunks
+from holdfast.state.stored.delta import pack_delta, read_delta, read_stored, stored_sizes
 from holdfast.testing.memory_store import MemoryStore
 
 Read = Callable[[bytes], object]

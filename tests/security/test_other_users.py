@@ -24,7 +24,7 @@ def spark_with_a_secret(directory: Path, *settings: str) -> Iterator[int]:
     """A local Spark that Holdfast has started, with a broadcast that holds the secret; gives the process of its JVM."""
     program = f"""
 import sys
-from holdfast.runtime.spark_context import jvm_process, spark_context
+from holdfast.runtime.spark.spark_context import jvm_process, spark_context
 context = spark_context("job", dict(each.split("=", 1) for each in sys.argv[1:]))
 sent = context.broadcast("{SECRET}")
 assert context.parallelize(range(2), 2).map(lambda n: (n, sent.value)).partitionBy(2).count() == 2

@@ -21,19 +21,19 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.takeover import FromSavepoint
 from holdfast.connectors.base import Committable, JobInfo
-from holdfast.connectors.kafka.committer import KafkaCommitter
+from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError, UserCodeError
-from holdfast.runtime import events, instructions
-from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
-from holdfast.runtime.instructions import Instruction, Notice
-from holdfast.runtime.job_state import JobState
-from holdfast.runtime.machine import CoordinatorMachine
-from holdfast.runtime.pacing import Pace
-from holdfast.runtime.rescale_request import RescaleRequest
-from holdfast.runtime.restart import FixedDelay
-from holdfast.runtime.savepoint_requests import SavepointRequest
-from holdfast.runtime.task_messages import EpochAssignment, TaskReport
-from holdfast.state.key_groups import key_group_range
+from holdfast.runtime.plan.task_messages import EpochAssignment, TaskReport
+from holdfast.runtime.protocol import events, instructions
+from holdfast.runtime.protocol.events import Event, Failed, Instant, PlannedInput
+from holdfast.runtime.protocol.instructions import Instruction, Notice
+from holdfast.runtime.protocol.job_state import JobState
+from holdfast.runtime.protocol.machine import CoordinatorMachine
+from holdfast.runtime.protocol.pacing import Pace
+from holdfast.runtime.protocol.rescale_request import RescaleRequest
+from holdfast.runtime.protocol.restart import FixedDelay
+from holdfast.runtime.protocol.savepoint_requests import SavepointRequest
+from holdfast.state.keys.key_groups import key_group_range
 
 from .job import COUNT, PLAN, SUBTASKS, Enumerator, Input, model
 from .kafka import OUTPUT

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.common import WatermarkStrategy
 from holdfast.connectors.base import EpochInput, SplitRange
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.plan import JobPlan, Vertex
+from holdfast.runtime.plan.plan import JobPlan, Vertex
 
 from .world import World
 

@@ -20,12 +20,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.connectors import job_files
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka import committer, pool, producers, writer
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.connectors.kafka.outbox import OutgoingBatch
-from holdfast.connectors.kafka.output import KafkaOutput
-from holdfast.connectors.kafka.tokens import Token
-from holdfast.connectors.kafka.transactions import TransactionClient, TransactionState
+from holdfast.connectors.kafka.sink import committer, pool, producers, writer
+from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
+from holdfast.connectors.kafka.sink.output import KafkaOutput
+from holdfast.connectors.kafka.sink.tokens import Token
+from holdfast.connectors.kafka.sink.transactions import TransactionClient, TransactionState
 from holdfast.errors import HoldfastError
 
 from .world import Crash, Process, World

@@ -14,12 +14,12 @@ from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, SubtaskState
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
-from holdfast.connectors.kafka.writer import TransactionalWriter
+from holdfast.connectors.kafka.sink.writer import TransactionalWriter
 from holdfast.errors import HoldfastError
-from holdfast.runtime.channels import seen_attempts
-from holdfast.runtime.redistribution import assigned
-from holdfast.runtime.task_messages import EpochAssignment, OperatorReport, TaskReport
-from holdfast.state.key_groups import key_group_range
+from holdfast.runtime.channels.channels import seen_attempts
+from holdfast.runtime.plan.redistribution import assigned
+from holdfast.runtime.plan.task_messages import EpochAssignment, OperatorReport, TaskReport
+from holdfast.state.keys.key_groups import key_group_range
 
 from .job import CHANNEL, COUNT, READ, SUBTASKS, Input, mine, model
 from .kafka import OUTPUT

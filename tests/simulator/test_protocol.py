@@ -19,9 +19,9 @@ from effort import examples
 from holdfast.checkpoint import log, manifests, milestones, takeover
 from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.retention import referenced
-from holdfast.runtime import machine
-from holdfast.runtime.instructions import Commit
-from holdfast.runtime.job_state import JobState
+from holdfast.runtime.protocol import machine
+from holdfast.runtime.protocol.instructions import Commit
+from holdfast.runtime.protocol.job_state import JobState
 
 from .driver import Driver
 from .job import KEYS, SUBTASKS, generate, model

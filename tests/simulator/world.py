@@ -13,7 +13,7 @@ from holdfast.checkpoint.entries import Completed, Takeover, decode_entry
 from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import AlreadyExists, Data, RetryPolicy, Storage, Unavailable
+from holdfast.checkpoint.stores.storage import AlreadyExists, Data, RetryPolicy, Storage, Unavailable
 from holdfast.testing.memory_store import MemoryStore
 
 Process = Generator[None, None, None]

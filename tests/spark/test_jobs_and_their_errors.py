@@ -30,7 +30,7 @@ from holdfast.datastream.connectors.file_system import FileSink, FileSource, Str
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
-from holdfast.runtime import stages
+from holdfast.runtime.spark import stages
 from kafka_fixtures import produce
 
 pytestmark = pytest.mark.spark

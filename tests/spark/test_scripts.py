@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.aot_cache import AotCache
-from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import scripts_environment, spark_jars
+from holdfast.runtime.jvm.aot_cache import AotCache
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.jvm.jvm import scripts_environment, spark_jars
 from started_programs import output_of, surroundings, wait_until
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"

@@ -19,7 +19,7 @@ from engine.inprocess import LEDGERS, Lab, LedgerSink
 from engine.small_programs import program, timed
 from engine.test_same_results import lab
 from engine.test_state_queries import VALUES, Everything
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Time, Types
 from holdfast.datastream import (
     AggregateFunction,

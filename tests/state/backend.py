@@ -12,15 +12,15 @@ from typing import Any
 
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import Storage
-from holdfast.runtime.clock import Clock
-from holdfast.state.backend import Place, StateBackendSettings
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.large_values import LargeValue
-from holdfast.state.schema import OperatorSchema
-from holdfast.state.space import StateSpace
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.runtime.time.clock import Clock
+from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.cells.large_values import LargeValue
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.rows.space import StateSpace
+from holdfast.state.stored.schema import OperatorSchema
 from holdfast.testing.memory_store import MemoryStore
 from inline_uploads import Inline
 

@@ -13,9 +13,10 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state import arriving_deltas, keyed_backend, keyed_state, restored_rows, rocksdb
-from holdfast.state.compaction import Base, Merge
-from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends.compaction import Base, Merge
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.rows import arriving_deltas, keyed_state, restored_rows
 
 from .backend import slot_content
 from .test_arriving_files import (

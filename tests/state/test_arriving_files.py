@@ -14,27 +14,20 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.handles import IndexedFile, RawFile
-from holdfast.checkpoint.object_store import Unavailable
-from holdfast.checkpoint.storage import RetryPolicy, Storage
+from holdfast.checkpoint.stores.object_store import Unavailable
+from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import CorruptFile, StorageError
-from holdfast.state import (
-    arriving_file,
-    arriving_files,
-    blob_file,
-    blob_files,
-    blob_parts,
-    keyed_backend,
-    keyed_state,
-    rocksdb,
-    sparse_file,
-)
-from holdfast.state.arrival import Arrival
-from holdfast.state.blob_file import SUFFIX
-from holdfast.state.compaction import Base
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.sparse_file import Present
+from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends.compaction import Base
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.rows import keyed_state
+from holdfast.state.snapshots import arriving_file, arriving_files, blob_parts, sparse_file
+from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.sparse_file import Present
+from holdfast.state.store import blob_file, blob_files
+from holdfast.state.store.blob_file import SUFFIX
 from holdfast.testing.memory_store import MemoryStore
 
 from .backend import Backend, slot_content

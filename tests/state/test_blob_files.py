@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.state import blob_files
-from holdfast.state.blob_file import SUFFIX, Blob, BlobFile, Chunk, Damaged, chunks_of, packed_chunks, records
-from holdfast.state.blob_files import BlobFiles, ValueSeparation
-from holdfast.state.disk_reads import blocks_read
-from holdfast.state.layout import END, FIRST
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.store import blob_files
+from holdfast.state.store.blob_file import SUFFIX, Blob, BlobFile, Chunk, Damaged, chunks_of, packed_chunks, records
+from holdfast.state.store.blob_files import BlobFiles, ValueSeparation
+from holdfast.state.store.disk_reads import blocks_read
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
+from holdfast.state.stored.layout import END, FIRST
 
 SETTINGS = rocksdb_settings({})
 TESTS = Path(__file__).parents[1]

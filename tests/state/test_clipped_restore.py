@@ -13,10 +13,11 @@ import msgspec
 import pytest
 
 from holdfast.errors import CorruptFile
-from holdfast.state import compaction, rocksdb, sst
-from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
-from holdfast.state.manifest import _BLOCK, _records, without_files
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.backends import compaction, rocksdb
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group, key_group_range
+from holdfast.state.snapshots import sst
+from holdfast.state.snapshots.manifest import _BLOCK, _records, without_files
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 
 from .filled import STATES, WINDOWS, Filled
 

@@ -17,12 +17,15 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import compaction, delta_merge, entries, keyed_backend, keyed_state, store
-from holdfast.state.backend import size_of
-from holdfast.state.compaction import Base, Merge, due
-from holdfast.state.delta import StoredDelta
-from holdfast.state.delta_files import DeltaFiles
-from holdfast.state.store import RocksDBStore
+from holdfast.state.backends import compaction, delta_merge, keyed_backend
+from holdfast.state.backends.backend import size_of
+from holdfast.state.backends.compaction import Base, Merge, due
+from holdfast.state.cells import entries
+from holdfast.state.rows import keyed_state
+from holdfast.state.store import store
+from holdfast.state.store.store import RocksDBStore
+from holdfast.state.stored.delta import StoredDelta
+from holdfast.state.stored.delta_files import DeltaFiles
 
 from .backend import Backend
 
@@ -275,7 +278,7 @@ def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evi
     with monkeypatch.context() as patched:
         written = count_writes(patched)
         patched.setattr(keyed_state, "_PORTION", 10 << 10)
-        patched.setattr("holdfast.state.table._PART", 16)
+        patched.setattr("holdfast.state.rows.table._PART", 16)
         if not evicted_counts:
             patched.setattr(keyed_state, "_EVICTED", 0)
         backend = Backend("rocksdb", [TEXT], directory, **{"state.backend.cache.size": "8mb"})

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from holdfast.checkpoint.files import compress, write_file
 from holdfast.checkpoint.handles import IndexedFile
-from holdfast.checkpoint.storage import RetryPolicy, Storage
+from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState
-from holdfast.state import delta
-from holdfast.state.delta import Change, Piece, pack_delta, read_delta, read_stored, write_delta, write_joined
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import section
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.stored import delta
+from holdfast.state.stored.delta import Change, Piece, pack_delta, read_delta, read_stored, write_delta, write_joined
+from holdfast.state.stored.layout import section
 from holdfast.testing.memory_store import MemoryStore
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -17,13 +17,15 @@ from effort import examples
 from holdfast.common import Time
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
-from holdfast.state import entries, entry_pieces, keyed_backend
-from holdfast.state.compaction import Base
-from holdfast.state.delta import Change
-from holdfast.state.entries import EntryFamily, LargeList, LargeMap
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.ordered import OrderedStore, SortedMemory
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.backends import keyed_backend
+from holdfast.state.backends.compaction import Base
+from holdfast.state.cells import entries
+from holdfast.state.cells.entries import EntryFamily, LargeList, LargeMap
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.store.ordered import OrderedStore, SortedMemory
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
+from holdfast.state.stored import entry_pieces
+from holdfast.state.stored.delta import Change
 
 from .backend import Backend
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.common import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state import footprint
-from holdfast.state.footprint import Footprint, deep_size
+from holdfast.state.cells import footprint
+from holdfast.state.cells.footprint import Footprint, deep_size
 
 from .backend import Backend
 

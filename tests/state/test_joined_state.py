@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor
-from holdfast.state import compaction
-from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
-from holdfast.state.schema import OperatorSchema, joined
+from holdfast.state.backends import compaction
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group, key_group_range
+from holdfast.state.stored.schema import OperatorSchema, joined
 
 from .backend import Backend
 

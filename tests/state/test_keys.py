@@ -30,14 +30,14 @@ from holdfast.common.types import Row
 from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import IncompatibleState
-from holdfast.state.codec import RowCodec
-from holdfast.state.column import Column
-from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
-from holdfast.state.key_groups import group_assigner, key_group, key_group_range, key_grouper
-from holdfast.state.registry import SchemaRegistry
-from holdfast.state.schema import ROWS
-from holdfast.state.store import RocksDBStore, rocksdb_settings
-from holdfast.state.table import DIRTY, RowTable
+from holdfast.state.cells.codec import RowCodec
+from holdfast.state.cells.column import Column
+from holdfast.state.keys.key_codec import decode_key, decode_keys, encode_key, encode_keys
+from holdfast.state.keys.key_groups import group_assigner, key_group, key_group_range, key_grouper
+from holdfast.state.rows.table import DIRTY, RowTable
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
+from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.schema import ROWS
 from holdfast.testing import OneInputTestHarness
 
 QUICK = settings(deadline=None, max_examples=examples(30))
@@ -402,7 +402,7 @@ def a_key_is_stored_alike_whether_its_parts_are_one_object_or_two():
 
 def a_key_has_the_same_group_whatever_the_hash_seed():
     program = (
-        "from holdfast.state.key_groups import key_group\nfrom holdfast.state.key_codec import encode_key\n"
+        "from holdfast.state.keys.key_groups import key_group\nfrom holdfast.state.keys.key_codec import encode_key\n"
         "from holdfast.common.types import Row\n"
         "keys = [frozenset(['a', 'b', 'c']), ('x', frozenset([1, 'y'])), Row('p', 2)]\n"
         "print([(key_group(k, 128), encode_key(k).hex()) for k in keys])"
@@ -434,7 +434,7 @@ def a_key_that_does_not_equal_itself_is_refused(key: Any):
 
 def a_key_of_a_class_of_the_main_module_is_refused():
     program = (
-        "from dataclasses import dataclass\nfrom holdfast.state.key_groups import key_group\n"
+        "from dataclasses import dataclass\nfrom holdfast.state.keys.key_groups import key_group\n"
         "@dataclass(frozen=True)\nclass P:\n  a: int\n"
         "try: key_group(P(1), 128)\nexcept TypeError as e: print(e)"
     )

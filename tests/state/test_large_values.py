@@ -12,12 +12,12 @@ import pytest
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import UserCodeError
-from holdfast.runtime import restore_check
-from holdfast.state import codec, large_values
-from holdfast.state.contents import contents_of, declare_stored
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.large_values import LargeValue
-from holdfast.state.schema import VALUES
+from holdfast.runtime.driver import restore_check
+from holdfast.state.backends.contents import contents_of, declare_stored
+from holdfast.state.cells import codec, large_values
+from holdfast.state.cells.large_values import LargeValue
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.stored.schema import VALUES
 
 from .backend import Backend
 

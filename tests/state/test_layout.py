@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.state.key_codec import encode_key
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import META, after, group_prefix, group_range, section, slice_of, split_key
+from holdfast.state.keys.key_codec import encode_key
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.stored.layout import META, after, group_prefix, group_range, section, slice_of, split_key
 
 numbers = st.integers(-(2**63), 2**63 - 1)
 slices = st.none() | numbers

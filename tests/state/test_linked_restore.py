@@ -16,17 +16,20 @@ import pytest
 
 from holdfast.checkpoint import files
 from holdfast.checkpoint.handles import RawFile
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state import blob_files, keyed_backend, keyed_state, rocksdb, sst
-from holdfast.state.blob_file import SUFFIX
-from holdfast.state.compaction import Base
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.linked_files import LinkedFiles
-from holdfast.state.store import RocksDBStore
-from holdfast.state.table import RowTable
+from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends.compaction import Base
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.rows import keyed_state
+from holdfast.state.rows.table import RowTable
+from holdfast.state.snapshots import sst
+from holdfast.state.snapshots.linked_files import LinkedFiles
+from holdfast.state.store import blob_files
+from holdfast.state.store.blob_file import SUFFIX
+from holdfast.state.store.store import RocksDBStore
 
 from .backend import Backend, slot_content
 

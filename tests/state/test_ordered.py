@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from effort import examples
-from holdfast.state import ordered
-from holdfast.state.ordered import OrderedStore, SortedMemory
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.store import ordered
+from holdfast.state.store.ordered import OrderedStore, SortedMemory
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 
 keys = st.binary(min_size=1, max_size=3).map(lambda rest: b"\0\1" + rest)
 bounds = st.lists(keys, min_size=2, max_size=2, unique=True).map(sorted)
@@ -111,7 +111,7 @@ def test_a_flush_in_the_background_waits_while_rocksdb_takes_no_writes(tmp_path:
 PRIORITIES = """
 import json, os, sys
 from pathlib import Path
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 store = RocksDBStore(sys.argv[1], rocksdb_settings({}), compacts=sys.argv[2] == "at once")
 if sys.argv[2] == "later":
     store.compact_from_now_on()

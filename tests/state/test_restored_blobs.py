@@ -11,14 +11,15 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.handles import RawFile
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state import blob_files, keyed_backend, rocksdb
-from holdfast.state.blob_file import SUFFIX
-from holdfast.state.compaction import Base
-from holdfast.state.key_groups import KeyGroupRange, key_group_range
+from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends.compaction import Base
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group_range
+from holdfast.state.store import blob_files
+from holdfast.state.store.blob_file import SUFFIX
 from holdfast.testing.memory_store import MemoryStore
 
 from .backend import Backend
@@ -206,7 +207,7 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
     if stored.bucket is None:
         pytest.skip("files of a directory are linked")
     monkeypatch.setattr(rocksdb, "_LARGE", 0)
-    monkeypatch.setattr("holdfast.state.arriving_files._LEAST", 16 << 10)
+    monkeypatch.setattr("holdfast.state.snapshots.arriving_files._LEAST", 16 << 10)
     total = stored.base_bytes()
     stored.bucket.let_through.clear()
     stored.bucket.read = 0
@@ -240,7 +241,7 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
 def test_a_damaged_file_is_named(stored: Stored, monkeypatch: pytest.MonkeyPatch, at: float, arrives: bool) -> None:
     if arrives:
         monkeypatch.setattr(rocksdb, "_LARGE", 0)
-        monkeypatch.setattr("holdfast.state.arriving_files._LEAST", 16 << 10)
+        monkeypatch.setattr("holdfast.state.snapshots.arriving_files._LEAST", 16 << 10)
     damaged = stored.blob_files()[1]
     if stored.bucket is None:
         path = stored.root / "storage" / damaged.path

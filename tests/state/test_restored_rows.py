@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state import compaction, rocksdb
+from holdfast.state.backends import compaction, rocksdb
 
 from .backend import Backend
 

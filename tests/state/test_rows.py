@@ -27,12 +27,12 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState, UserCodeError
-from holdfast.state.codec import RowCodec
-from holdfast.state.column import Column
-from holdfast.state.handles import HANDLES, CurrentRow
-from holdfast.state.registry import SchemaRegistry
-from holdfast.state.schema import ROWS, OperatorSchema
-from holdfast.state.typed import handle_class
+from holdfast.state.cells.codec import RowCodec
+from holdfast.state.cells.column import Column
+from holdfast.state.cells.handles import HANDLES, CurrentRow
+from holdfast.state.cells.typed import handle_class
+from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.schema import ROWS, OperatorSchema
 
 WHERE = "'count' (uid 'count-1')"
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
@@ -209,9 +209,9 @@ def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
     write = "sys.stdout.buffer.write(codec.encode_many(['k'], [[0, P(7)]], 'here'))"
     read = "print(codec.decode_many(['k'], sys.stdin.buffer.read(), codec.schema_id, 0)[0][1].a)"
     common = (
-        "from holdfast.state.codec import *; from holdfast.state.column import *; import sys\n"
+        "from holdfast.state.cells.codec import *; from holdfast.state.cells.column import *; import sys\n"
         "from holdfast.datastream.state import ValueStateDescriptor\n"
-        "from holdfast.state.registry import SchemaRegistry\n"
+        "from holdfast.state.stored.registry import SchemaRegistry\n"
         "registry = SchemaRegistry('here'); registry.state('keyed', 'rows'); codec = RowCodec(registry, 'keyed')\n"
         "codec.register(Column.of(ValueStateDescriptor('v')))\n"
     )

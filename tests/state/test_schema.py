@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.common.typeinfo import Types
 from holdfast.errors import IncompatibleState
-from holdfast.state.registry import SchemaRegistry
-from holdfast.state.schema import (
+from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.schema import (
     ENTRIES,
     ROWS,
     TIMERS,
@@ -273,7 +273,7 @@ def the_schemas_of_subtasks_whose_classes_make_a_new_default_for_each_are_joined
 
 
 def a_column_without_a_reserved_id_for_its_entries_gets_another_free_one(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("holdfast.state.schema._MOST_COLUMNS", 1)
+    monkeypatch.setattr("holdfast.state.stored.schema._MOST_COLUMNS", 1)
     schema = OperatorSchema().with_state("first", ROWS).with_state("second", ROWS)
     for state, name in (("first", "n"), ("first", "m"), ("second", "n")):
         schema = schema.with_column(state, column(kind="map", name=name))
@@ -283,7 +283,7 @@ def a_column_without_a_reserved_id_for_its_entries_gets_another_free_one(monkeyp
 
 
 def test_no_schema_reads_two_states_with_one_id(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("holdfast.state.schema._MOST_COLUMNS", 0)  # so the id of the entries depends on the order
+    monkeypatch.setattr("holdfast.state.stored.schema._MOST_COLUMNS", 0)  # so the id of the entries depends on the order
     schema = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(kind="map"))
     grown, timed = schema.with_outside("keyed", 0), schema.with_state("event-timers", TIMERS, "time")
     assert joined([grown, timed]) is None

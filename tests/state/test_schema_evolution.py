@@ -28,8 +28,10 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState
-from holdfast.state import compaction, entries, ordered
-from holdfast.state.schema import OperatorSchema
+from holdfast.state.backends import compaction
+from holdfast.state.cells import entries
+from holdfast.state.store import ordered
+from holdfast.state.stored.schema import OperatorSchema
 
 from .backend import Backend
 from .test_stored_forms import GOLDEN, Stored

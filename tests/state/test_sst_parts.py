@@ -14,16 +14,17 @@ import pytest
 from holdfast.checkpoint.files import write_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.checkpoint.storage import RetryPolicy, Storage
+from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
-from holdfast.state import arriving_file, arriving_files, blob_files
-from holdfast.state.arrival import Arrival
-from holdfast.state.arriving_files import ArrivingFiles
-from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import END, FIRST, after, group_prefix, group_range, section
-from holdfast.state.sst import clip_store, fetch, sections_in, write_contents
-from holdfast.state.sst_parts import KeyRange, KeyRanges, fetch_parts
-from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.snapshots import arriving_file, arriving_files
+from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.snapshots.sst import clip_store, fetch, sections_in, write_contents
+from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, fetch_parts
+from holdfast.state.store import blob_files
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
+from holdfast.state.stored.layout import END, FIRST, after, group_prefix, group_range, section
 from holdfast.testing.memory_store import MemoryStore
 
 KEYS = 3_000

@@ -18,25 +18,12 @@ from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import (
-    arriving_file,
-    arriving_files,
-    blob_file,
-    blob_files,
-    blob_parts,
-    codec,
-    compaction,
-    delta_merge,
-    entries,
-    keyed_backend,
-    keyed_state,
-    large_values,
-    near_timers,
-    rocksdb,
-    row_pieces,
-    table,
-    timers,
-)
+from holdfast.state.backends import compaction, delta_merge, keyed_backend, rocksdb
+from holdfast.state.cells import codec, entries, large_values, row_pieces
+from holdfast.state.rows import keyed_state, table
+from holdfast.state.snapshots import arriving_file, arriving_files, blob_parts
+from holdfast.state.store import blob_file, blob_files
+from holdfast.state.timers import near_timers, timers
 
 from .backend import Backend
 

@@ -15,9 +15,11 @@ import zstandard
 
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.state import blob_files, codec, compaction, large_values
-from holdfast.state.blob_file import SUFFIX
-from holdfast.state.schema import VALUES, OperatorSchema
+from holdfast.state.backends import compaction
+from holdfast.state.cells import codec, large_values
+from holdfast.state.store import blob_files
+from holdfast.state.store.blob_file import SUFFIX
+from holdfast.state.stored.schema import VALUES, OperatorSchema
 
 from .filled import STATES, Filled
 

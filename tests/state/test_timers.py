@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from effort import examples
-from holdfast.state import near_timers, timer_chunks, timer_family, timers
-from holdfast.state.delta import Change
-from holdfast.state.key_groups import KeyGroupRange, key_group
-from holdfast.state.ordered import OrderedStore, SortedMemory
-from holdfast.state.store import RocksDBStore, rocksdb_settings
-from holdfast.state.timer_family import TimerFamily
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group
+from holdfast.state.store.ordered import OrderedStore, SortedMemory
+from holdfast.state.store.store import RocksDBStore, rocksdb_settings
+from holdfast.state.stored.delta import Change
+from holdfast.state.timers import near_timers, timer_chunks, timer_family, timers
+from holdfast.state.timers.timer_family import TimerFamily
 
 GROUPS = 8
 STATE = 16

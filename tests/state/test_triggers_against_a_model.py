@@ -37,7 +37,7 @@ from holdfast.datastream import (
     TimeEvictor,
     TumblingEventTimeWindows,
 )
-from holdfast.state import entries
+from holdfast.state.cells import entries
 
 from .window_harness import Operated
 

@@ -19,7 +19,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState
-from holdfast.state import entries
+from holdfast.state.cells import entries
 
 from .backend import Backend
 

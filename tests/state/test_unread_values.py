@@ -12,11 +12,13 @@ import pytest
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import UserCodeError
-from holdfast.state import blob_files, keyed_backend, large_values
-from holdfast.state.blob_file import BlobFile
-from holdfast.state.compaction import Base
-from holdfast.state.contents import contents_of, declare_stored
-from holdfast.state.large_values import LargeValue
+from holdfast.state.backends import keyed_backend
+from holdfast.state.backends.compaction import Base
+from holdfast.state.backends.contents import contents_of, declare_stored
+from holdfast.state.cells import large_values
+from holdfast.state.cells.large_values import LargeValue
+from holdfast.state.store import blob_files
+from holdfast.state.store.blob_file import BlobFile
 
 from .backend import Backend
 

@@ -23,8 +23,8 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState
-from holdfast.state.elements import ElementForm
-from holdfast.state.entries import MOST_IN_ROW
+from holdfast.state.cells.entries import MOST_IN_ROW
+from holdfast.state.stored.elements import ElementForm
 
 from .backend import Backend
 

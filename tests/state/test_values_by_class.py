@@ -30,7 +30,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import UserCodeError
-from holdfast.state import entries
+from holdfast.state.cells import entries
 
 from .backend import Backend
 

@@ -25,12 +25,14 @@ from holdfast.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from holdfast.runtime.clock import EventTime
-from holdfast.runtime.operators import aligned_windows, window
-from holdfast.runtime.operators.window_content import Elements, Reduced
-from holdfast.runtime.records import RecordBatch
-from holdfast.state import entries, keyed_backend, row_pieces, table
-from holdfast.state.layout import END, FIRST
+from holdfast.runtime.operators.windows import aligned_windows, window
+from holdfast.runtime.operators.windows.window_content import Elements, Reduced
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.time.clock import EventTime
+from holdfast.state.backends import keyed_backend
+from holdfast.state.cells import entries, row_pieces
+from holdfast.state.rows import table
+from holdfast.state.stored.layout import END, FIRST
 
 from .window_harness import WindowBackend
 

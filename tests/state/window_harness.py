@@ -11,9 +11,9 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import OperatorContext
-from holdfast.runtime.operators.base import OperatorFactory
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.plan.operator import OperatorFactory
+from holdfast.runtime.records.records import RecordBatch
 
 from .backend import Backend
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.metadata import UNION, CheckpointMetadata, ListedState, OperatorCheckpoint, SubtaskState
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Time, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -26,11 +26,11 @@ from holdfast.datastream import (
 )
 from holdfast.errors import ConfigurationError, IncompatibleState, UserCodeError
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.redistribution import assigned
-from holdfast.state import canonical, portions
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.canonical import parts_of, write_part
-from holdfast.state.key_groups import key_group
+from holdfast.runtime.plan.redistribution import assigned
+from holdfast.state.backends import canonical, portions
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.backends.canonical import parts_of, write_part
+from holdfast.state.keys.key_groups import key_group
 from holdfast.state_api import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,

@@ -14,25 +14,20 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.metadata import OperatorCheckpoint, SubtaskState
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import StorageError
-from holdfast.state import (
-    canonical,
-    delta,
-    delta_files,
-    portions,
-    restored_rows,
-    row_pieces,
-    scratch,
-    table,
-    timer_family,
-)
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.canonical import parts_of, write_part
-from holdfast.state.scratch import scratch_directory
-from holdfast.state.store import RocksDBStore
+from holdfast.state.backends import canonical, portions
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.backends.canonical import parts_of, write_part
+from holdfast.state.cells import row_pieces
+from holdfast.state.rows import restored_rows, table
+from holdfast.state.store import scratch
+from holdfast.state.store.scratch import scratch_directory
+from holdfast.state.store.store import RocksDBStore
+from holdfast.state.stored import delta, delta_files
+from holdfast.state.timers import timer_family
 from holdfast.state_api import KeyedStateBootstrapFunction, KeyedStateReaderFunction, bootstrap_task, state_rows
 from holdfast.state_api import timers_by_key as timers_module
 from holdfast.state_api.bootstrap_task import Target
@@ -180,7 +175,7 @@ def the_temporary_files_of_killed_processes_are_deleted(tmp_path: Path, monkeypa
     monkeypatch.setattr(scratch, "_NEW_S", -1.0)
     code = f"""if True:
         import os, sys
-        from holdfast.state.scratch import scratch_directory
+        from holdfast.state.store.scratch import scratch_directory
         with scratch_directory({str(tmp_path)!r}) as directory:
             print(directory, flush=True)
             sys.stdin.read()

@@ -15,8 +15,8 @@ from pyspark.sql import types as sql
 
 from holdfast.common import Types
 from holdfast.errors import UserCodeError
-from holdfast.runtime.user_code import OperatorName
-from holdfast.state.key_groups import key_group
+from holdfast.runtime.records.user_code import OperatorName
+from holdfast.state.keys.key_groups import key_group
 from holdfast.state_api.keyed_rows import KeyedRows, _in_batches, partition_numbers
 from holdfast.state_api.spark_types import from_spark, is_plain_in_arrow
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from engine.inprocess import LEDGERS, LedgerSink, SplitSource
 from engine.test_same_results import backends, config, crashes, few, frames, lab, parallelisms
 from holdfast.common import RowKind, Time, WatermarkStrategy
-from holdfast.connectors.kafka.producer_record import KafkaSinkContext
-from holdfast.connectors.kafka.upserts import UpsertSerializer
+from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext
+from holdfast.connectors.kafka.sink.upserts import UpsertSerializer
 from holdfast.datastream import ProcessFunction, ProcessJoinFunction, StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.table import KStream, KTable

@@ -18,7 +18,7 @@ from engine.test_same_results import config, few, lab, parallelisms, runs, visib
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import ProcessWindowFunction, StreamExecutionEnvironment, TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, UserCodeError
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.records.records import RecordBatch
 from holdfast.table import KStream, KTable
 from holdfast.table.versions import JoinVersions, VersionedFactory
 

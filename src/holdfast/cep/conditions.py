@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from holdfast.datastream.function_checks import check_function
+from holdfast.datastream.operations.function_checks import check_function
 from holdfast.errors import ConfigurationError
 
 __all__ = ["Both", "Condition", "Context", "Either", "Leaf", "TimeContext", "condition_of", "leaves", "subtype_of", "tester"]

@@ -8,7 +8,7 @@ from typing import Generic
 
 from holdfast.cep.conditions import TimeContext
 from holdfast.common.output_tag import Tagged
-from holdfast.common.type_variables import IN, OUT
+from holdfast.common.values.type_variables import IN, OUT
 from holdfast.datastream.functions import Function
 
 __all__ = [

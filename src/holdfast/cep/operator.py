@@ -26,7 +26,7 @@ from holdfast.functions.defined_state import DefinedState
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.records.records import RecordBatch
 
 __all__ = ["CepFactory", "CepOperator", "PatternFunction"]
 

@@ -19,11 +19,11 @@ from holdfast.cep.functions import (
 from holdfast.cep.operator import CepFactory, CepOperator, PatternFunction
 from holdfast.cep.pattern import Pattern
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.type_variables import R, T
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import R, T
 from holdfast.datastream.data_stream import DataStream, KeyedStream
-from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import RuntimeContext
+from holdfast.datastream.operations.function_checks import check_function, check_object
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,6 +1,6 @@
 """The log of a changelog: its records, and the interface between the keyed state that uses it and the connector that has it.
 
-`holdfast.state.changelog` explains what changelogs are.
+`holdfast.state.changelogs.changelog` explains what changelogs are.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 
     group: int
     key: bytes
-    """The key in the local store (`holdfast.state.layout`)."""
+    """The key in the local store (`holdfast.state.stored.layout`)."""
     value: bytes | None
     """None: a tombstone."""
 
@@ -99,7 +99,7 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
     """The last checkpointed state that a partition holds of a range of key groups."""
 
     state: str
-    """The name of its handles (`holdfast.state.changelog.name_of`)."""
+    """The name of its handles (`holdfast.state.changelogs.changelog.name_of`)."""
     seed: str
     """Names the time since which every change was added to what the log held. With another one, copies are worthless."""
     sliced: list[int]

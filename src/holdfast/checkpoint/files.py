@@ -28,7 +28,7 @@ import zstandard
 
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, RawFile
 from holdfast.checkpoint.parsing import inflated
-from holdfast.checkpoint.storage import Data, NotFound, Storage
+from holdfast.checkpoint.stores.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
 __all__ = [

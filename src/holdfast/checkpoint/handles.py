@@ -12,7 +12,7 @@ from typing import Union
 
 import msgspec
 
-from holdfast.checkpoint.object_store import leaves
+from holdfast.checkpoint.stores.object_store import leaves
 
 __all__ = ["ContainedFile", "FileHandle", "Handle", "IndexedFile", "LogRange", "RawFile"]
 
@@ -57,7 +57,7 @@ class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
 
 
 class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=2):
-    """A file of pieces with an index, which can be read in part (see `holdfast.state.delta`)."""
+    """A file of pieces with an index, which can be read in part (see `holdfast.state.stored.delta`)."""
 
     path: str
     """Relative to the storage's URI."""

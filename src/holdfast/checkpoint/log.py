@@ -41,7 +41,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.milestones import has_successor
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.savepoint import same_savepoint
-from holdfast.checkpoint.storage import AlreadyExists, Storage
+from holdfast.checkpoint.stores.storage import AlreadyExists, Storage
 from holdfast.checkpoint.takeover import (
     FromSavepoint,
     LogFacts,

@@ -11,7 +11,7 @@ from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.milestones import find_tail, has_successor
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.checkpoint.takeover import LogFacts, SavepointCopy
 from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 

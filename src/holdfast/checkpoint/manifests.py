@@ -21,7 +21,7 @@ from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests,
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, CorruptFile
 
 __all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]

@@ -153,7 +153,7 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     max_parallelism: int = 128
     parallelism: int = 1
     schemas: dict[str, Any] = {}
-    """The schemas of the keyed state by fingerprint: plain data (see `holdfast.state.schema`)."""
+    """The schemas of the keyed state by fingerprint: plain data (see `holdfast.state.stored.schema`)."""
     listed: dict[str, ListedState] = {}
     """The listed states by name."""
     subtasks: list[SubtaskState] = []

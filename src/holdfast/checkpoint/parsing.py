@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 import zstandard
 
-from holdfast.checkpoint.object_store import Data
+from holdfast.checkpoint.stores.object_store import Data
 from holdfast.errors import CorruptFile
 
 __all__ = ["inflated", "parsing"]

@@ -45,7 +45,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.milestones import is_milestone
 from holdfast.checkpoint.paths import HoldName, JobPaths
 from holdfast.checkpoint.references import References
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, CorruptFile, StorageError
 
 __all__ = ["Retention", "missing_files", "orphans", "referenced", "surplus_entries", "verify_files"]

@@ -27,7 +27,6 @@ from holdfast import __version__
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.handles import FileHandle
 from holdfast.checkpoint.ids import CheckpointId, epoch_of
-from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
@@ -38,7 +37,8 @@ from holdfast.checkpoint.metadata import (
 )
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.stores.in_parallel import in_parallel
+from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState, StorageError
 
 __all__ = [

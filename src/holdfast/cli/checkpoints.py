@@ -13,7 +13,7 @@ import typer
 
 import holdfast.state_api as stored
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import storage_options
+from holdfast.checkpoint.stores.storage import storage_options
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, AsJson, CommandFailed, app, command, until_the_end
 from holdfast.cli.drivers import Address, find_job, known_jobs
 from holdfast.cli.options import Settings, parse_settings
@@ -21,7 +21,7 @@ from holdfast.cli.output import console, count, duration, moment, note, print_js
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.rest.client import RestClient
 from holdfast.rest.holds import held_by_request
-from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.runtime.driver.job_registry import JobRecord, records
 from holdfast.state_api.holding import driver_now
 
 __all__: list[str] = []

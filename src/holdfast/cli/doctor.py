@@ -19,19 +19,19 @@ import typer
 from rich.text import Text
 
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage, storage_options
+from holdfast.checkpoint.stores.storage import Storage, storage_options
 from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Driver, running_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, print_json, size, table, working
 from holdfast.compiled import MODULES, PURE, use
 from holdfast.errors import HoldfastError
-from holdfast.runtime.java import find_java
-from holdfast.runtime.job_registry import user_directory
-from holdfast.runtime.jvm import spark_jars
-from holdfast.runtime.local_directory import state_directory
-from holdfast.runtime.shipping import is_local
-from holdfast.runtime.spark_context import left_open, local_settings
+from holdfast.runtime.driver.job_registry import user_directory
+from holdfast.runtime.host.local_directory import state_directory
+from holdfast.runtime.host.shipping import is_local
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.jvm.jvm import spark_jars
+from holdfast.runtime.spark.spark_context import left_open, local_settings
 
 __all__ = ["Finding", "Verdict", "findings"]
 

@@ -13,7 +13,7 @@ import typer
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, CommandFailed
 from holdfast.errors import ServiceUnavailable
 from holdfast.rest.client import Refused, RestClient
-from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.runtime.driver.job_registry import JobRecord, records
 
 __all__ = [
     "STANDBY",

@@ -38,7 +38,7 @@ from holdfast.cli.output import (
 )
 from holdfast.metrics.job import TERMINAL
 from holdfast.rest.tokens import read_token
-from holdfast.runtime.job_registry import DIED, JobRecord, records
+from holdfast.runtime.driver.job_registry import DIED, JobRecord, records
 
 __all__: list[str] = []
 

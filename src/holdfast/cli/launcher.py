@@ -15,9 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from holdfast.cli.output import note
-from holdfast.runtime.job_registry import DIED, JobRecord, Registration, records, starts_again, user_directory
-from holdfast.runtime.launch import Launch
-from holdfast.runtime.restore_check import RestoreCheck, read_check
+from holdfast.runtime.driver.job_registry import DIED, JobRecord, Registration, records, starts_again, user_directory
+from holdfast.runtime.driver.launch import Launch
+from holdfast.runtime.driver.restore_check import RestoreCheck, read_check
 
 __all__ = ["Launcher", "Restart", "begin_daemon", "exit_code"]
 

@@ -13,7 +13,7 @@ import typer
 from holdfast.cli.app import NOT_FOUND, AsJson, CommandFailed, command
 from holdfast.cli.drivers import JobName, known_jobs
 from holdfast.cli.output import console, print_json
-from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.runtime.driver.job_registry import JobRecord, records
 
 __all__: list[str] = []
 

@@ -18,10 +18,10 @@ from holdfast.cli.launcher import Launcher, Restart, begin_daemon, exit_code
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, duration, note, print_json, table, working
 from holdfast.common.config_options import HighAvailabilityOptions, StateRecoveryOptions
-from holdfast.common.modes import HighAvailabilityMode
-from holdfast.runtime.job_registry import JobRecord
-from holdfast.runtime.leadership import UNKNOWN_HOST
-from holdfast.runtime.restore_check import OperatorCheck, RestoreCheck
+from holdfast.common.system.modes import HighAvailabilityMode
+from holdfast.runtime.driver.job_registry import JobRecord
+from holdfast.runtime.driver.leadership import UNKNOWN_HOST
+from holdfast.runtime.driver.restore_check import OperatorCheck, RestoreCheck
 
 __all__: list[str] = []
 

@@ -15,12 +15,12 @@ from urllib.parse import quote
 import typer
 
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import storage_options
+from holdfast.checkpoint.stores.storage import storage_options
 from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Address, RunningJob, find_job, known_jobs, running_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, note, print_json, working
-from holdfast.runtime.job_registry import DIED, records, user_directory
+from holdfast.runtime.driver.job_registry import DIED, records, user_directory
 
 __all__: list[str] = []
 

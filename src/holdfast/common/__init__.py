@@ -6,9 +6,9 @@ from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.config_options import ConfigOption, ConfigOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.execution_config import ExecutionConfig
-from holdfast.common.formats_avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from holdfast.common.formats_csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
-from holdfast.common.formats_json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from holdfast.common.formats.avro_schema import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from holdfast.common.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from holdfast.common.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from holdfast.common.job_client import HeldCheckpoint, JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID

@@ -15,7 +15,7 @@ from holdfast.common.config_values import (
     parse_map,
     parse_memory_size,
 )
-from holdfast.common.modes import (
+from holdfast.common.system.modes import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
     HighAvailabilityMode,

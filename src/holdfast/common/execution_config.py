@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.common.config_options import PipelineOptions
 from holdfast.common.config_values import format_duration
 from holdfast.common.configuration import Configuration
-from holdfast.common.jvm_settings import JvmSettings
+from holdfast.common.system.jvm_settings import JvmSettings
 from holdfast.errors import ConfigurationError
 
 __all__ = ["ExecutionConfig"]

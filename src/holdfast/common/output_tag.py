@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from holdfast.common.type_variables import T
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
+from holdfast.common.values.type_variables import T
 
 if TYPE_CHECKING:
     from holdfast.common.types import Row

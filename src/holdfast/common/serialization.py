@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 

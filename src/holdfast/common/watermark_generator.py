@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic
 
-from holdfast.common.type_variables import IN
+from holdfast.common.values.type_variables import IN
 
 __all__ = ["WatermarkGenerator", "WatermarkOutput"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.common.watermark_generator import WatermarkGenerator, WatermarkOutput
 

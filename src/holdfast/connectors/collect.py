@@ -13,7 +13,7 @@ import zstandard
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.parsing import parsing
-from holdfast.common import pickling
+from holdfast.common.values import pickling
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 
 __all__ = ["CollectSink", "Mailbox"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.common import pickling
+from holdfast.common.values import pickling
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.errors import ConfigurationError, IncompatibleState
 

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.common.avro import AvroSchema, from_row, record_type, to_row
-from holdfast.common.avro_columns import AvroColumns
-from holdfast.common.columns import Columns
+from holdfast.common.formats.avro import AvroSchema, from_row, record_type, to_row
+from holdfast.common.formats.avro_columns import AvroColumns
+from holdfast.common.formats.columns import Columns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.base import shown

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import NoReturn
 
-from holdfast.common.avro import AvroSchema
+from holdfast.common.formats.avro import AvroSchema
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.connectors.file import sink, source

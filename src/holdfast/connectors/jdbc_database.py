@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.common.optional_library import optional_library
+from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.jdbc_options import JdbcConnectionOptions
 from holdfast.errors import ConfigurationError
 

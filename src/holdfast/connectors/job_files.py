@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.checkpoint.paths import JobPaths, safe_name
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.connectors.base import JobInfo
 
 __all__ = ["JobFiles"]

@@ -11,7 +11,7 @@ import zstandard
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.parsing import parsing
-from holdfast.checkpoint.storage import NotFound
+from holdfast.checkpoint.stores.storage import NotFound
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 from holdfast.connectors.java_text import text_of

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.common.optional_library import optional_library
+from holdfast.common.system.optional_library import optional_library
 from holdfast.errors import ConfigurationError, ServiceUnavailable
 
 __all__ = ["SchemaRegistry"]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.storage import NotFound
+from holdfast.checkpoint.stores.storage import NotFound
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.write_ahead import WriteAheadLog

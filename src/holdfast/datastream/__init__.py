@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.jvm_only import refusing
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.system.jvm_only import refusing
 from holdfast.common.time_domain import TimeDomain
 from holdfast.common.windows import TimeWindow, Window
 from holdfast.datastream.async_data_stream import AsyncDataStream

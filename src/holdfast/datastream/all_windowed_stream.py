@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-from holdfast.common.type_variables import R, S, T, V, W
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import R, S, T, V, W
 from holdfast.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -20,7 +20,7 @@ from holdfast.datastream.window import WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.functions.aggregates import Aggregate
-from holdfast.runtime.operators.window_content import WindowContent
+from holdfast.runtime.operators.windows.window_content import WindowContent
 
 if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.common.time import Duration, Time, to_milliseconds
-from holdfast.common.type_variables import R, S
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import R, S
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_async
 from holdfast.datastream.functions import AsyncFunction, AsyncRetryStrategy
-from holdfast.datastream.operator_settings import check_count
+from holdfast.datastream.operations.function_checks import check_async
+from holdfast.datastream.operations.operator_settings import check_count
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.async_wait import AsyncWaitOperator
 

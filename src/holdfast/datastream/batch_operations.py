@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from holdfast.common.type_variables import T
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
-from holdfast.datastream.function_checks import check_function
+from holdfast.common.values.type_variables import T
+from holdfast.datastream.operations.function_checks import check_function
 from holdfast.functions.batch_functions import BatchFilterFunction, BatchMapFunction
 from holdfast.graph.transformations import Transformation
 from holdfast.runtime.operators.batches import FilterBatch, MapBatch

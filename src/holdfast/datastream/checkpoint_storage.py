@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.common.config_options import CheckpointingOptions
 from holdfast.common.configuration import Configuration
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.errors import ConfigurationError
 
 __all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.common.modes import CheckpointingMode
+from holdfast.common.system.modes import CheckpointingMode
 
 __all__ = ["CheckpointingMode"]

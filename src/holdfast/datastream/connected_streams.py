@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from holdfast.common.type_variables import A, B, R, T
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import A, B, R, T
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_object
 from holdfast.datastream.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -19,13 +18,14 @@ from holdfast.datastream.functions import (
     KeySelector,
 )
 from holdfast.datastream.keyed_stream import KeyedStream
-from holdfast.datastream.two_inputs import two_inputs
+from holdfast.datastream.operations.function_checks import check_object
+from holdfast.datastream.operations.two_inputs import two_inputs
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.broadcast import BroadcastProcess, KeyedBroadcastProcess
 from holdfast.runtime.operators.co import CoFlatMap, CoMap, CoProcess, KeyedCoFlatMap, KeyedCoMap, KeyedCoProcess
 from holdfast.runtime.operators.function_factory import FunctionFactory
-from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.runtime.plan.operator import OperatorFactory
+from holdfast.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, overload
 
-from holdfast.common.jvm_only import refusing
 from holdfast.common.output_tag import OutputTag, Tagged
-from holdfast.common.type_variables import R, T, W
+from holdfast.common.system.jvm_only import refusing
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.values.type_variables import R, T, W
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.batch_operations import BatchOperations
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
-from holdfast.datastream.function_checks import check_function, check_object, check_strategy, check_type, selector_callable
 from holdfast.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -25,9 +24,16 @@ from holdfast.datastream.functions import (
     Partitioner,
     ProcessFunction,
 )
-from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
-from holdfast.datastream.projection import projection
-from holdfast.datastream.stream_output import StreamOutput
+from holdfast.datastream.operations.function_checks import (
+    check_function,
+    check_object,
+    check_strategy,
+    check_type,
+    selector_callable,
+)
+from holdfast.datastream.operations.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
+from holdfast.datastream.operations.projection import projection
+from holdfast.datastream.operations.stream_output import StreamOutput
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
@@ -38,12 +44,12 @@ from holdfast.graph.transformations import (
     Transformation,
     Union,
 )
-from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.function_factory import FunctionFactory, FunctionOperatorClass
 from holdfast.runtime.operators.stateless import Filter, FlatMap, Map, Process
 from holdfast.runtime.operators.timestamps import TimestampsAndWatermarksOperator
-from holdfast.runtime.plan import Partitioning
-from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.runtime.plan.operator import OperatorFactory
+from holdfast.runtime.plan.plan import Partitioning
+from holdfast.state.api.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
 from holdfast.common.job_client import JobClient
-from holdfast.common.tabular import to_arrow, to_pandas, to_polars
-from holdfast.common.type_variables import T
+from holdfast.common.values.tabular import to_arrow, to_pandas, to_polars
+from holdfast.common.values.type_variables import T
 from holdfast.connectors.collect import Mailbox
-from holdfast.datastream.operator_settings import OperatorSettings
+from holdfast.datastream.operations.operator_settings import OperatorSettings
 from holdfast.graph.transformations import OperatorTransformation
 
 if TYPE_CHECKING:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.common.modes import RuntimeExecutionMode
+from holdfast.common.system.modes import RuntimeExecutionMode
 
 __all__ = ["RuntimeExecutionMode"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.common.modes import ExternalizedCheckpointRetention
+from holdfast.common.system.modes import ExternalizedCheckpointRetention
 
 __all__ = ["ExternalizedCheckpointRetention"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.functions.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from holdfast.functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
@@ -40,7 +40,7 @@ from holdfast.functions.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from holdfast.state.interfaces import KeyedStateStore
+from holdfast.state.api.interfaces import KeyedStateStore
 
 __all__ = [
     "CoGroupFunction",

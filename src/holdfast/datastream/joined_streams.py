@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from holdfast.common.time import to_milliseconds
-from holdfast.common.type_variables import A, B, R, V
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import A, B, R, V
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import (
     CoGroupFunction,
     FlatJoinFunction,
@@ -20,18 +19,19 @@ from holdfast.datastream.functions import (
     WindowFunction,
 )
 from holdfast.datastream.keyed_stream import KeyedStream
-from holdfast.datastream.two_inputs import LateSides, two_inputs
+from holdfast.datastream.operations.function_checks import check_function, check_object
+from holdfast.datastream.operations.two_inputs import LateSides, two_inputs
 from holdfast.datastream.window import WindowAssigner
 from holdfast.datastream.windowed_stream import Functions, WindowedStream
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.copies import copied
-from holdfast.runtime.operators.interval_join import IntervalJoinOperator
-from holdfast.runtime.operators.window_content import Elements
+from holdfast.runtime.operators.joins.interval_join import IntervalJoinOperator
+from holdfast.runtime.operators.windows.window_content import Elements
+from holdfast.runtime.records.copies import copied
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from holdfast.runtime.operators.base import OperatorFactory
+    from holdfast.runtime.plan.operator import OperatorFactory
 
 __all__ = ["CoGroupedStreams", "CoGroupedWindows", "IntervalJoin", "IntervalJoined", "JoinedStreams", "JoinedWindows"]
 

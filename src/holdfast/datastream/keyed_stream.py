@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Literal, overload
 
-from holdfast.common.columns import ColumnForm
+from holdfast.common.formats.columns import ColumnForm
 from holdfast.common.time import Duration, Time
-from holdfast.common.type_variables import K, R, T, W
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
-from holdfast.datastream.aggregations import Max, MaxBy, Min, MinBy, Sum
+from holdfast.common.values.type_variables import K, R, T, W
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import KeyedProcessFunction, KeySelector, Partitioner, ReduceFunction
-from holdfast.datastream.ranking import FirstOfKey, LastOfKey, TopN
+from holdfast.datastream.operations.aggregations import Max, MaxBy, Min, MinBy, Sum
+from holdfast.datastream.operations.function_checks import check_function, check_object
+from holdfast.datastream.operations.ranking import FirstOfKey, LastOfKey, TopN
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedChangelog, KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
-from holdfast.runtime.plan import Partitioning
+from holdfast.runtime.plan.plan import Partitioning
 
 __all__ = ["KeyedStream"]
 
@@ -249,4 +249,4 @@ class KeyedStream(DataStream[T], Generic[K, T]):
 
 # A KeyedStream makes joins of KeyedStreams: this module comes first.
 from holdfast.datastream.joined_streams import IntervalJoin  # noqa: E402
-from holdfast.datastream.temporal_join import TemporalJoin  # noqa: E402
+from holdfast.datastream.operations.temporal_join import TemporalJoin  # noqa: E402

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.common.state_ttl import StateTtlConfig
-from holdfast.state.descriptors import (
+from holdfast.state.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -11,7 +11,7 @@ from holdfast.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from holdfast.state.interfaces import (
+from holdfast.state.api.interfaces import (
     AggregatingState,
     AppendingState,
     BroadcastState,

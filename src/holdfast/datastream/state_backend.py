@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.common.config_options import CheckpointingOptions, ConfigOption, ConfigOptions
 from holdfast.common.configuration import Configuration
-from holdfast.common.jvm_only import refusing
 from holdfast.common.rocksdb_options import PredefinedOptions, RocksDBOptions
+from holdfast.common.system.jvm_only import refusing
 from holdfast.errors import ConfigurationError
 
 __all__ = [

@@ -24,10 +24,10 @@ from holdfast.common.configuration import Configuration
 from holdfast.common.execution_config import ExecutionConfig
 from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
-from holdfast.common.modes import CheckpointingMode, RuntimeExecutionMode
 from holdfast.common.restart_strategy import RestartStrategyConfiguration
-from holdfast.common.type_variables import R
+from holdfast.common.system.modes import CheckpointingMode, RuntimeExecutionMode
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import R
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.base import Source, produced_type
 from holdfast.connectors.collection import CollectionSource
@@ -35,22 +35,22 @@ from holdfast.connectors.file.formats import TextFormat
 from holdfast.connectors.file.source import FileSource
 from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.environment_settings import EnvironmentSettings
-from holdfast.datastream.function_checks import check_strategy, check_type
-from holdfast.datastream.job_names import default_name, started
-from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
+from holdfast.datastream.operations.environment_settings import EnvironmentSettings
+from holdfast.datastream.operations.function_checks import check_strategy, check_type
+from holdfast.datastream.operations.job_names import default_name, started
+from holdfast.datastream.operations.operator_settings import MAX_KEY_GROUPS, check_count
 from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
 from holdfast.graph.execution_plan import execution_plan
 from holdfast.graph.job_graph import DEFAULT_MAX_PARALLELISM, job_plan
 from holdfast.graph.rescaled import rescaled
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
-from holdfast.runtime.java import find_java
-from holdfast.runtime.launch import launched
-from holdfast.runtime.not_started import check_in_place_of, warn_of_another_name
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restore_check import RestoreCheck, check_restore
-from holdfast.runtime.spark_context import begin_spark
+from holdfast.runtime.driver.launch import launched
+from holdfast.runtime.driver.not_started import check_in_place_of, warn_of_another_name
+from holdfast.runtime.driver.restore_check import RestoreCheck, check_restore
+from holdfast.runtime.jvm.java import find_java
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.spark.spark_context import begin_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -408,7 +408,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return not_started
         if self._spark is None:
             begin_spark(plan.name, plan.config)
-        from holdfast.runtime.job import submit  # imports Spark, which building a program does not need
+        from holdfast.runtime.driver.job import submit  # imports Spark, which building a program does not need
 
         client = submit(plan, self._spark, self._replan(plan))
         started(plan)

@@ -7,11 +7,12 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.type_variables import K, R, S, T, V, W
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
-from holdfast.datastream.function_checks import check_function, check_object, check_type
+from holdfast.common.values.type_variables import K, R, S, T, V, W
 from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, ReduceFunction, WindowFunction
+from holdfast.datastream.operations.function_checks import check_function, check_object, check_type
+from holdfast.datastream.operations.window_aggregation import window_aggregation
 from holdfast.datastream.window import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
@@ -22,11 +23,10 @@ from holdfast.datastream.window import (
     Trigger,
     WindowAssigner,
 )
-from holdfast.datastream.window_aggregation import window_aggregation
 from holdfast.errors import ConfigurationError
 from holdfast.functions.aggregates import Aggregate, Aggregates
-from holdfast.runtime.operators.window import WindowOperator
-from holdfast.runtime.operators.window_content import Accumulator, Elements, Reduced, WindowContent, can_merge
+from holdfast.runtime.operators.windows.window import WindowOperator
+from holdfast.runtime.operators.windows.window_content import Accumulator, Elements, Reduced, WindowContent, can_merge
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream
     from holdfast.datastream.keyed_stream import KeyedStream
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-    from holdfast.runtime.operators.base import OperatorFactory
+    from holdfast.runtime.plan.operator import OperatorFactory
 
 __all__ = ["Functions", "WindowedStream"]
 
@@ -235,7 +235,7 @@ class WindowedStream(Generic[K, T, W]):
         that can become columns.
 
         Args:
-            **aggregates: The aggregates of `holdfast.datastream.batches` by the names of their results, e.g.
+            **aggregates: The aggregates of `holdfast.datastream.operations.batches` by the names of their results, e.g.
                 ``total=Sum("amount"), payments=Count()``.
 
         Raises:

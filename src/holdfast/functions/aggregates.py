@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.common.columns import col
+from holdfast.common.formats.columns import col
 from holdfast.functions.element_functions import AggregateFunction
 
 __all__ = ["Aggregate", "Aggregates", "Avg", "Count", "CountDistinct", "Max", "Min", "Sum"]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
-from holdfast.common.type_variables import IN, OUT, V
+from holdfast.common.values.type_variables import IN, OUT, V
 from holdfast.functions.function import Function, RuntimeContext
 
 __all__ = [

@@ -8,11 +8,11 @@ from typing import Any, Generic
 
 from holdfast.common.output_tag import Tagged
 from holdfast.common.time_domain import TimeDomain
-from holdfast.common.type_variables import IN1, IN2, KEY, OUT, S, V
+from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT, S, V
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
-from holdfast.state.descriptors import MapStateDescriptor, StateDescriptor
-from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
+from holdfast.state.api.descriptors import MapStateDescriptor, StateDescriptor
+from holdfast.state.api.interfaces import BroadcastState, ReadOnlyBroadcastState
 
 __all__ = ["BaseBroadcastProcessFunction", "BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
 

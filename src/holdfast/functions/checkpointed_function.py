@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from holdfast.state.interfaces import KeyedStateStore, OperatorStateStore
+from holdfast.state.api.interfaces import KeyedStateStore, OperatorStateStore
 
 __all__ = ["CheckpointedFunction", "FunctionInitializationContext", "FunctionSnapshotContext"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from holdfast.common.output_tag import Tagged
-from holdfast.common.type_variables import IN1, IN2, KEY, OUT
+from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT
 from holdfast.functions.function import Function
 from holdfast.functions.process_functions import KeyedContext, KeyedOnTimerContext, TimedContext
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from holdfast.common.output_tag import Tagged
-from holdfast.common.type_variables import ACC, IN, KEY, OUT, V
+from holdfast.common.values.type_variables import ACC, IN, KEY, OUT, V
 from holdfast.functions.function import Function
 
 __all__ = [

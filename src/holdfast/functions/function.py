@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from holdfast.metrics.user import MetricGroup
-from holdfast.state.interfaces import KeyedStateStore
+from holdfast.state.api.interfaces import KeyedStateStore
 
 __all__ = ["Function", "RuntimeContext"]
 

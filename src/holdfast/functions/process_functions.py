@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from holdfast.common.output_tag import Tagged
 from holdfast.common.time_domain import TimeDomain
-from holdfast.common.type_variables import IN, KEY, OUT
+from holdfast.common.values.type_variables import IN, KEY, OUT
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
 

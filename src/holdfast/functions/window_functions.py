@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Generic
 
 from holdfast.common.output_tag import Tagged
-from holdfast.common.type_variables import IN, KEY, OUT, WINDOW, W
+from holdfast.common.values.type_variables import IN, KEY, OUT, WINDOW, W
 from holdfast.functions.function import Function
-from holdfast.state.interfaces import KeyedStateStore
+from holdfast.state.api.interfaces import KeyedStateStore
 
 __all__ = ["AllWindowFunction", "ProcessAllWindowFunction", "ProcessWindowFunction", "WindowFunction"]
 

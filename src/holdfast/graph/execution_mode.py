@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.common.config_options import PipelineOptions, StateRecoveryOptions
 from holdfast.common.configuration import Configuration
-from holdfast.common.modes import RuntimeExecutionMode
+from holdfast.common.system.modes import RuntimeExecutionMode
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Physical, SourceTransformation
 

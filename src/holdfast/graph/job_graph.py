@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.common.columns import Fields
 from holdfast.common.config_options import PipelineOptions
 from holdfast.common.configuration import Configuration
-from holdfast.common.modes import RuntimeExecutionMode
+from holdfast.common.formats.columns import Fields
+from holdfast.common.system.modes import RuntimeExecutionMode
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.errors import ConfigurationError
@@ -26,10 +26,10 @@ from holdfast.graph.pickling import check_picklable, own_copy
 from holdfast.graph.stream_graph import Edge, StreamGraph
 from holdfast.graph.timestamps import check_timestamps
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
-from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.stateless import IdentityOperator
-from holdfast.runtime.plan import Chained, ChainEdge, Channel, InputKind, JobPlan, Partitioning, SourceSpec, Vertex
-from holdfast.runtime.settings import JobSettings
+from holdfast.runtime.plan.operator import OperatorFactory
+from holdfast.runtime.plan.plan import Chained, ChainEdge, Channel, InputKind, JobPlan, Partitioning, SourceSpec, Vertex
+from holdfast.runtime.plan.settings import JobSettings
 
 __all__ = ["DEFAULT_MAX_PARALLELISM", "job_plan"]
 

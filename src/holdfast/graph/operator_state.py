@@ -6,7 +6,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.functions.checkpointed_function import CheckpointedFunction
 from holdfast.graph.stream_graph import StreamGraph
 from holdfast.graph.transformations import OperatorTransformation
-from holdfast.runtime.operators.base import StateKind
+from holdfast.runtime.plan.operator import StateKind
 
 __all__ = ["check_operator_state"]
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from holdfast.common.pickling import dumps_program
+from holdfast.common.values.pickling import dumps_program
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import OperatorTransformation, Partitioned, Physical, SourceTransformation
-from holdfast.runtime.operators.base import OperatorFactory
+from holdfast.runtime.plan.operator import OperatorFactory
 
 __all__ = ["check_picklable", "own_copy"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.common.columns import ColumnForm
+from holdfast.common.formats.columns import ColumnForm
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
@@ -18,7 +18,7 @@ from holdfast.graph.transformations import (
     Union,
 )
 from holdfast.graph.uids import assign_uids
-from holdfast.runtime.plan import Partitioning
+from holdfast.runtime.plan.plan import Partitioning
 
 __all__ = ["Edge", "StreamGraph"]
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.common.columns import ColumnForm
+from holdfast.common.formats.columns import ColumnForm
 from holdfast.connectors.base import Source
-from holdfast.runtime.operators.base import OperatorFactory, StateKind
-from holdfast.runtime.plan import Partitioning
+from holdfast.runtime.plan.operator import OperatorFactory, StateKind
+from holdfast.runtime.plan.plan import Partitioning
 
 __all__ = [
     "OperatorTransformation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.metrics.user import Counter, Distribution, Meter, MetricGroup
 
 __all__ = ["Counter", "Distribution", "Meter", "MetricGroup"]

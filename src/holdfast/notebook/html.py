@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-from holdfast.common.tabular import as_record
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.values.tabular import as_record
 from holdfast.metrics.job import TERMINAL, JobSnapshot
 
 __all__ = ["job_html", "table_html"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from typing import Any
 
-from holdfast.common.tabular import to_arrow, to_pandas, to_polars
+from holdfast.common.values.tabular import to_arrow, to_pandas, to_polars
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.collect import CollectSink, CollectWriter, Mailbox
 from holdfast.notebook.widgets import show_table

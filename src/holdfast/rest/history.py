@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from holdfast import __version__
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.rest import shapes

@@ -17,7 +17,7 @@ __all__ = ["Sample", "TakesSamples", "begin_sample", "sample_shape"]
 
 
 class Sample(Protocol):
-    """What has passed on an edge; see `holdfast.runtime.samples.EdgeSample`."""
+    """What has passed on an edge; see `holdfast.runtime.records.samples.EdgeSample`."""
 
     records: list[Any]
     passed: int

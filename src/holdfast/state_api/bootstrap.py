@@ -12,12 +12,12 @@ import msgspec
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, OperatorCheckpoint, SubtaskState
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError, IncompatibleState
-from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.host.shipping import ship_package
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.shipping import ship_package
-from holdfast.runtime.user_code import OperatorName
-from holdfast.state.canonical import parts_of
-from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from holdfast.runtime.plan.operator import Operator
+from holdfast.runtime.records.user_code import OperatorName
+from holdfast.state.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from holdfast.state.backends.canonical import parts_of
 from holdfast.state_api.bootstrap_functions import (
     BroadcastStateBootstrapFunction,
     ColumnsToState,

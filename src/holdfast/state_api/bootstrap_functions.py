@@ -7,18 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from holdfast.common.type_variables import IN, KEY, S, V
 from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation
+from holdfast.common.values.type_variables import IN, KEY, S, V
 from holdfast.functions.checkpointed_function import CheckpointedFunction
 from holdfast.functions.function import Function, RuntimeContext
 from holdfast.functions.process_functions import KeyedProcessFunction
-from holdfast.state.descriptors import (
+from holdfast.state.api.descriptors import (
     AggregatingStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from holdfast.state.interfaces import BroadcastState
+from holdfast.state.api.interfaces import BroadcastState
 from holdfast.state_api.spark_types import from_spark, is_unchanged
 
 __all__ = [

@@ -19,19 +19,19 @@ from typing import Any
 
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.rocksdb_options import RocksDBOptions
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.runtime.operators.base import Operator
-from holdfast.runtime.records import RecordBatch
-from holdfast.state.backend import HEAP, Place, StateBackendSettings
-from holdfast.state.canonical import Part, part_of
-from holdfast.state.delta import write_delta
-from holdfast.state.key_groups import KeyGroupRange, key_group_range
-from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import OperatorSchema, restored_schema
-from holdfast.state.scratch import scratch_directory
+from holdfast.runtime.plan.operator import Operator
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.state.backends.backend import HEAP, Place, StateBackendSettings
+from holdfast.state.backends.canonical import Part, part_of
+from holdfast.state.backends.keyed_backend import KeyedStateBackend
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group_range
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.store.scratch import scratch_directory
+from holdfast.state.stored.delta import write_delta
+from holdfast.state.stored.schema import OperatorSchema, restored_schema
 from holdfast.state_api.function_reading import copy_of, function_context
 
 __all__ = ["BootstrapTask", "Records", "Target", "Written", "in_lists"]

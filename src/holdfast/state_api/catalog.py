@@ -14,7 +14,7 @@ from holdfast.checkpoint.manifests import load, read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
 
 __all__ = ["Listed", "Snapshot", "explained", "job_log", "list_snapshots", "open_snapshot", "split_job", "why_missing"]

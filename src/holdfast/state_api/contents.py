@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from holdfast.checkpoint.handles import IndexedFile, RawFile
 from holdfast.checkpoint.metadata import ListPart, OperatorCheckpoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo.text import type_text
-from holdfast.state.backend import size_of
-from holdfast.state.delta import stored_sizes
-from holdfast.state.layout import state_of
-from holdfast.state.schema import ROWS, OperatorSchema, restored_schema
+from holdfast.state.backends.backend import size_of
+from holdfast.state.stored.delta import stored_sizes
+from holdfast.state.stored.layout import state_of
+from holdfast.state.stored.schema import ROWS, OperatorSchema, restored_schema
 from holdfast.state_api.catalog import Snapshot, explained
 
 __all__ = ["OperatorContent", "StateContent", "describe"]

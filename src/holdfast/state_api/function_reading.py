@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from holdfast.checkpoint.metadata import OperatorCheckpoint
-from holdfast.common.pickling import dumps_program
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
+from holdfast.common.values.pickling import dumps_program
 from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.context import OperatorContext, UserRuntimeContext
 from holdfast.runtime.operators.keyed import KeyedOperator
-from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_error
-from holdfast.state.declared_keys import key_restorer
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.row import Row, filled
+from holdfast.runtime.plan.context import OperatorContext, UserRuntimeContext
+from holdfast.runtime.records.user_code import close_function, not_iterable, open_function, user_error
+from holdfast.runtime.time.clock import Clock
+from holdfast.state.cells.row import Row, filled
+from holdfast.state.keys.declared_keys import key_restorer
+from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
 from holdfast.state_api.state_rows import Field
 from holdfast.state_api.timers_by_key import TimersByKey, timers_by_key

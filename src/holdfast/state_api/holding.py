@@ -10,7 +10,7 @@ from holdfast.common.job_client import HeldCheckpoint, JobClient
 from holdfast.errors import ConfigurationError
 from holdfast.rest.client import RestClient
 from holdfast.rest.holds import held_by_request
-from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.runtime.driver.job_registry import JobRecord, records
 
 __all__ = ["driver_now", "hold_checkpoint"]
 

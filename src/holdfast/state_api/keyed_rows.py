@@ -18,15 +18,15 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common import pickling
-from holdfast.common.in_portions import in_portions
+from holdfast.common.formats.in_portions import in_portions
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
-from holdfast.runtime.records import select_keys, whole_timestamps
-from holdfast.runtime.shipping import portable
-from holdfast.runtime.user_code import OperatorName, user_error
-from holdfast.state.key_codec import encode_each
-from holdfast.state.key_groups import key_grouper
+from holdfast.common.values import pickling
+from holdfast.runtime.host.shipping import portable
+from holdfast.runtime.records.records import select_keys, whole_timestamps
+from holdfast.runtime.records.user_code import OperatorName, user_error
+from holdfast.state.keys.key_codec import encode_each
+from holdfast.state.keys.key_groups import key_grouper
 from holdfast.state_api.bootstrap_task import Records, Written, in_lists
 from holdfast.state_api.listed import quoted
 from holdfast.state_api.spark_types import from_arrow, from_spark, has_arrow, is_plain_in_arrow, is_unchanged

@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass, field
 import msgspec
 
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.state.backend import StateBackendSettings, size_of
-from holdfast.state.canonical import opened_part, part_of
-from holdfast.state.delta import Change
-from holdfast.state.entry_pieces import sizes_by_key
-from holdfast.state.key_codec import decode_key, encode_key
-from holdfast.state.key_groups import KeyGroupRange, key_group
-from holdfast.state.portions import portions
-from holdfast.state.row_pieces import encoded_rows
-from holdfast.state.schema import ENTRIES, ROWS, VALUES
+from holdfast.state.backends.backend import StateBackendSettings, size_of
+from holdfast.state.backends.canonical import opened_part, part_of
+from holdfast.state.backends.portions import portions
+from holdfast.state.cells.row_pieces import encoded_rows
+from holdfast.state.keys.key_codec import decode_key, encode_key
+from holdfast.state.keys.key_groups import KeyGroupRange, key_group
+from holdfast.state.stored.delta import Change
+from holdfast.state.stored.entry_pieces import sizes_by_key
+from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
 from holdfast.state_api.catalog import Snapshot, explained, open_snapshot
 from holdfast.state_api.contents import schema_of
 

@@ -13,8 +13,8 @@ from holdfast.checkpoint.files import write_file
 from holdfast.checkpoint.metadata import BROADCAST, ListedState, ListPart, OperatorCheckpoint, SubtaskState
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.shipping import portable, ship_package
-from holdfast.state.elements import ElementForm
+from holdfast.runtime.host.shipping import portable, ship_package
+from holdfast.state.stored.elements import ElementForm
 from holdfast.state_api.bootstrap_task import Target
 from holdfast.state_api.spark_jobs import on_spark
 from holdfast.state_api.spark_types import from_spark, misfit

@@ -13,11 +13,11 @@ from holdfast.checkpoint.metadata import BROADCAST, ListedState, ListPart, Opera
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.context import OperatorContext
-from holdfast.runtime.listed_states import ListedStates
+from holdfast.runtime.host.shipping import portable, ship_package
 from holdfast.runtime.operators.function_life import FunctionLife, OperatorStates
-from holdfast.runtime.shipping import portable, ship_package
-from holdfast.runtime.user_code import close_function, user_error
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.plan.listed_states import ListedStates
+from holdfast.runtime.records.user_code import close_function, user_error
 from holdfast.state_api.bootstrap_functions import BroadcastStateBootstrapFunction, StateBootstrapFunction
 from holdfast.state_api.bootstrap_task import Target
 from holdfast.state_api.function_reading import copy_of, function_context

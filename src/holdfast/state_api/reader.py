@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, ListPart
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.job_client import JobClient
 from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.listed_states import read_part
-from holdfast.state.contents import contents_of, declare_stored, timers_of
-from holdfast.state.declared_keys import key_restorer
-from holdfast.state.elements import ElementForm
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import TIMERS, ColumnSchema, OperatorSchema
+from holdfast.runtime.plan.listed_states import read_part
+from holdfast.state.backends.contents import contents_of, declare_stored, timers_of
+from holdfast.state.keys.declared_keys import key_restorer
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.stored.elements import ElementForm
+from holdfast.state.stored.schema import TIMERS, ColumnSchema, OperatorSchema
 from holdfast.state_api.catalog import Snapshot, open_snapshot
 from holdfast.state_api.function_reading import KeyReading, Results, function_context
 from holdfast.state_api.holding import hold_checkpoint

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic
 
-from holdfast.common.type_variables import IN, KEY, OUT
+from holdfast.common.values.type_variables import IN, KEY, OUT
 from holdfast.functions.function import Function
 
 __all__ = ["KeyedStateReaderFunction", "WindowReaderFunction"]

@@ -11,12 +11,12 @@ import msgspec
 
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.metadata import OperatorCheckpoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import ConfigurationError
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.canonical import Part, opened_part
-from holdfast.state.delta import write_delta
-from holdfast.state.portions import in_files, portions
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.backends.canonical import Part, opened_part
+from holdfast.state.backends.portions import in_files, portions
+from holdfast.state.stored.delta import write_delta
 from holdfast.state_api.bootstrap_task import Target
 
 __all__ = ["RegroupTask", "of_other_groups"]

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from holdfast.errors import CheckpointError
-from holdfast.runtime.shipping import SparkJobFailed, is_local, spark_failure
+from holdfast.runtime.host.shipping import SparkJobFailed, is_local, spark_failure
 
 __all__ = ["on_spark"]
 

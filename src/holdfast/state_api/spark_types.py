@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as sql
 
-from holdfast.common import pickling
 from holdfast.common.time import Instant
 from holdfast.common.typeinfo import MapTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
 from holdfast.common.typeinfo.base import described
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
 from holdfast.common.typeinfo.pojo import PojoTypeInfo
 from holdfast.common.types import Row
+from holdfast.common.values import pickling
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoint.metadata import OperatorCheckpoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.canonical import Part, opened_part, parts_of
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import OperatorSchema
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.backends.canonical import Part, opened_part, parts_of
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.stored.schema import OperatorSchema
 from holdfast.state_api.catalog import Snapshot
 from holdfast.state_api.contents import schema_of
 from holdfast.state_api.state_rows import Field, StateRows

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import Any
 
-from holdfast.state.backend import StateBackendSettings
-from holdfast.state.contents import timers_of
-from holdfast.state.key_codec import decode_key, encode_key
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.layout import after
-from holdfast.state.scratch import scratch_directory
-from holdfast.state.spilling import SpillingStore
+from holdfast.state.backends.backend import StateBackendSettings
+from holdfast.state.backends.contents import timers_of
+from holdfast.state.keys.key_codec import decode_key, encode_key
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.store.scratch import scratch_directory
+from holdfast.state.store.spilling import SpillingStore
+from holdfast.state.stored.layout import after
 
 __all__ = ["TimersByKey", "timers_by_key"]
 

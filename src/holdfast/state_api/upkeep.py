@@ -11,10 +11,10 @@ from holdfast.checkpoint.manifests import load, read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
 from holdfast.checkpoint.savepoint import BEGUN, METADATA
-from holdfast.checkpoint.signed_store import KEY_FILE, read_keys, sign_again
-from holdfast.checkpoint.storage import Storage, open_store
+from holdfast.checkpoint.stores.signed_store import KEY_FILE, read_keys, sign_again
+from holdfast.checkpoint.stores.storage import Storage, open_store
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
-from holdfast.state.delta_files import damaged_files, verify_contents
+from holdfast.state.stored.delta_files import damaged_files, verify_contents
 from holdfast.state_api.catalog import Snapshot, job_log, split_job, why_missing
 
 __all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.operators.window import WindowOperator
+from holdfast.runtime.operators.windows.window import WindowOperator
+from holdfast.runtime.plan.operator import StateKind
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import ListTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.copies import copied
-from holdfast.runtime.operators.pane_slices import PaneSlices
-from holdfast.runtime.operators.window_content import CONTENTS, Accumulator, Elements, Reduced, WindowContent
-from holdfast.runtime.operators.window_definition import ALIGNED, PANES, TIMED, named
-from holdfast.state.contents import declare_stored
-from holdfast.state.declared_keys import key_restorer
-from holdfast.state.keyed_state import KeyedState
+from holdfast.runtime.operators.windows.pane_slices import PaneSlices
+from holdfast.runtime.operators.windows.window_content import CONTENTS, Accumulator, Elements, Reduced, WindowContent
+from holdfast.runtime.operators.windows.window_definition import ALIGNED, PANES, TIMED, named
+from holdfast.runtime.records.copies import copied
+from holdfast.state.backends.contents import declare_stored
+from holdfast.state.keys.declared_keys import key_restorer
+from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state_api.function_reading import Results, WindowReading, copy_of, function_context
 from holdfast.state_api.reader_functions import WindowReaderFunction
 from holdfast.state_api.state_rows import Field, StateRows

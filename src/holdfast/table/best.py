@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.common.pickling import dumps
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
+from holdfast.common.values.pickling import dumps
 from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
-from holdfast.datastream.ranked_rows import check_order
+from holdfast.datastream.operations.ranked_rows import check_order
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.functions.defined_state import DefinedState
-from holdfast.runtime.copies import FIXED
+from holdfast.runtime.records.copies import FIXED
 from holdfast.table.changes import Change, changed
 
 __all__ = ["Best"]

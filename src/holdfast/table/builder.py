@@ -9,7 +9,7 @@ from holdfast.common.serialization import DeserializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_function
+from holdfast.datastream.operations.function_checks import check_function
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.table.cluster import Cluster, register
 from holdfast.table.tables import KStream, KTable, Span

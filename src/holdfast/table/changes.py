@@ -15,7 +15,7 @@ from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFu
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.functions.defined_state import DefinedState
-from holdfast.runtime.copies import copied
+from holdfast.runtime.records.copies import copied
 
 __all__ = [
     "Aggregate",

@@ -37,7 +37,7 @@ class Cluster:
 
     def source(self, topic: str, key_deserializer: Any, value_deserializer: Any, of_table: bool) -> KafkaSource:
         """The source of a topic's records as pairs of key and value, from the beginning."""
-        from holdfast.connectors.kafka.pairs import PairDeserializer
+        from holdfast.connectors.kafka.sink.pairs import PairDeserializer
         from holdfast.datastream.connectors.kafka import KafkaSource
 
         return (
@@ -55,7 +55,7 @@ class Cluster:
         Keys go to the partitions where the Java client puts them, unless the property ``partitioner`` says otherwise.
         """
         from holdfast.connectors.delivery import DeliveryGuarantee
-        from holdfast.connectors.kafka.pairs import PairSerializer
+        from holdfast.connectors.kafka.sink.pairs import PairSerializer
         from holdfast.datastream.connectors.kafka import KafkaSink
 
         return (

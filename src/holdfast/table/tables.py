@@ -9,13 +9,13 @@ from typing import Any, Generic, cast
 
 from holdfast.common.serialization import SerializationSchema
 from holdfast.common.time import Duration, Time, to_milliseconds
-from holdfast.common.type_variables import R, S, T
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row
+from holdfast.common.values.type_variables import R, S, T
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.data_stream_sink import DataStreamSink
-from holdfast.datastream.function_checks import check_function, check_type
-from holdfast.datastream.two_inputs import two_inputs
+from holdfast.datastream.operations.function_checks import check_function, check_type
+from holdfast.datastream.operations.two_inputs import two_inputs
 from holdfast.errors import ConfigurationError
 from holdfast.table.best import Best
 from holdfast.table.changes import (

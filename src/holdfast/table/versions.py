@@ -17,12 +17,12 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from holdfast.runtime.copies import copied
 from holdfast.runtime.operators.co import KeyedCoProcess
 from holdfast.runtime.operators.function_factory import FunctionFactory
+from holdfast.runtime.operators.joins.versions import Versions
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.operators.versions import Versions
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.records.copies import copied
+from holdfast.runtime.records.records import RecordBatch
 from holdfast.table.changes import Change, changed
 
 __all__ = ["JoinVersions", "KeptVersion", "Lateness", "MappedVersion", "NewestVersion", "VersionedFactory"]

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.runtime.java import find_java, home_for_scripts
+from holdfast.runtime.jvm.java import find_java, home_for_scripts
 
 __all__ = ["LocalCluster"]
 
@@ -218,7 +218,7 @@ class LocalCluster:
 
     def slots(self, host: str) -> list[int]:
         """The process ids of a host's task slots."""
-        return self._running(host, "holdfast.runtime.slot_main")
+        return self._running(host, "holdfast.runtime.slots.slot_main")
 
     def processes(self) -> list[int]:
         """The process ids of all processes on the cluster's hosts."""

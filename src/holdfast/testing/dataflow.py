@@ -18,21 +18,21 @@ from typing import Any
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import new_attempt
-from holdfast.checkpoint.storage import Storage
-from holdfast.common.pickling import dumps_program
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.values.pickling import dumps_program
 from holdfast.connectors.base import JobInfo
-from holdfast.runtime.channels import Router, first_partition, receivers
-from holdfast.runtime.completion import operator_states
-from holdfast.runtime.event_time import combined
-from holdfast.runtime.frames import DATA, HEADER_SIZE, decode_data, unpack_header
-from holdfast.runtime.open_chain import OpenChain, TaskResources, restored
-from holdfast.runtime.operators.base import Operator
-from holdfast.runtime.plan import Channel, JobPlan, Vertex
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.resumption import check_resumable
-from holdfast.runtime.task_messages import JobSetup, OperatorReport, TaskId, TaskReport
-from holdfast.state.keyed_state import KeyedState
+from holdfast.runtime.channels.channels import Router, first_partition, receivers
+from holdfast.runtime.plan.event_time import combined
+from holdfast.runtime.plan.operator import Operator
+from holdfast.runtime.plan.plan import Channel, JobPlan, Vertex
+from holdfast.runtime.plan.task_messages import JobSetup, OperatorReport, TaskId, TaskReport
+from holdfast.runtime.protocol.completion import operator_states
+from holdfast.runtime.protocol.resumption import check_resumable
+from holdfast.runtime.records.frames import DATA, HEADER_SIZE, decode_data, unpack_header
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.task.open_chain import OpenChain, TaskResources, restored
+from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.testing.memory_store import MemoryStore
 from holdfast.testing.recorder import Recorder, SideOutputs
 

@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from holdfast.checkpoint.storage import Storage
-from holdfast.common.pickling import dumps_program
-from holdfast.runtime.early_restore import EarlyRestore
-from holdfast.runtime.frames import unpack_header
-from holdfast.runtime.open_chain import TaskResources
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.task import Subtask
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
-from holdfast.runtime.time_slices import Slices, TimeSlices
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.common.values.pickling import dumps_program
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
+from holdfast.runtime.records.frames import unpack_header
+from holdfast.runtime.task.early_restore import EarlyRestore
+from holdfast.runtime.task.open_chain import TaskResources
+from holdfast.runtime.task.task import Subtask
+from holdfast.runtime.task.time_slices import Slices, TimeSlices
 
 __all__ = ["InProcessExecutor"]
 

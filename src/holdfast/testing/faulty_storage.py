@@ -1,6 +1,6 @@
 """FaultyStorage: a store with injected faults, between `Storage` with its retries and the real store.
 
->>> from holdfast.checkpoint.storage import RetryPolicy, Storage
+>>> from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 >>> from holdfast.testing.memory_store import MemoryStore
 >>> faulty = FaultyStorage(MemoryStore())
 >>> faulty.on_call(1, "put_new", Fault.LOST_ANSWER)
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from holdfast.checkpoint.local_store import LocalStore
-from holdfast.checkpoint.object_store import Data, FileStore, ObjectInfo, ObjectStore, ObjectWriter, Unavailable
+from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.object_store import Data, FileStore, ObjectInfo, ObjectStore, ObjectWriter, Unavailable
 from holdfast.errors import StorageError
 
 __all__ = ["Fault", "FaultyStorage", "lag_listings"]

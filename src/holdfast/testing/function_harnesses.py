@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.common.type_variables import IN1, IN2, KEY, OUT, R, S, V
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT, R, S, V
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.functions import (
     BroadcastProcessFunction,
@@ -17,7 +17,7 @@ from holdfast.datastream.functions import (
     KeySelector,
     ProcessFunction,
 )
-from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.state.api.descriptors import MapStateDescriptor
 from holdfast.testing.harness import OneInputTestHarness, TwoInputTestHarness
 
 __all__ = ["ProcessFunctionTestHarnesses"]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from holdfast.common.configuration import Configuration
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.type_variables import OUT, A, B, R, T
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
+from holdfast.common.values.type_variables import OUT, A, B, R, T
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.base import Enumerator, JobInfo, ReaderContext, SourceReader
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-from holdfast.state.descriptors import StateDescriptor
+from holdfast.state.api.descriptors import StateDescriptor
 from holdfast.testing import inspection
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.dataflow import Dataflow, HarnessSnapshot

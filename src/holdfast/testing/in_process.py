@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.common.config_options import PipelineOptions, RestartOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.job_client import JobClient
-from holdfast.datastream.job_names import started
+from holdfast.datastream.operations.job_names import started
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
-    from holdfast.runtime.job import Job
-    from holdfast.runtime.plan import JobPlan
+    from holdfast.runtime.driver.job import Job
+    from holdfast.runtime.plan.plan import JobPlan
 
 __all__ = ["InProcessEnvironment"]
 
@@ -65,8 +65,8 @@ class InProcessEnvironment(StreamExecutionEnvironment):
 
 def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | None) -> Job:
     # Imports PySpark, which harnesses do not need; its JVM is not started.
-    from holdfast.runtime.job import ClosableExecutor, Job
-    from holdfast.runtime.task_messages import JobSetup
+    from holdfast.runtime.driver.job import ClosableExecutor, Job
+    from holdfast.runtime.plan.task_messages import JobSetup
     from holdfast.testing.executor import InProcessExecutor
 
     class Executor(InProcessExecutor):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.common.typeinfo.batches import fitted
-from holdfast.runtime.operators.base import Operator
-from holdfast.state.descriptors import StateDescriptor
-from holdfast.state.key_groups import group_assigner
-from holdfast.state.keyed_state import KeyedState
-from holdfast.state.space import StateSpace
+from holdfast.runtime.plan.operator import Operator
+from holdfast.state.api.descriptors import StateDescriptor
+from holdfast.state.keys.key_groups import group_assigner
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.rows.space import StateSpace
 from holdfast.testing.dataflow import Dataflow
 
 __all__ = ["keyed_content", "operator_content", "timers"]

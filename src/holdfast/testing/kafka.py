@@ -33,8 +33,8 @@ from typing import IO
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.runtime.aot_cache import AotCache
-from holdfast.runtime.java import find_java
+from holdfast.runtime.jvm.aot_cache import AotCache
+from holdfast.runtime.jvm.java import find_java
 from holdfast.testing.kafka_distribution import KAFKA_VERSION, kafka_jars
 from holdfast.testing.ports import ReservedPort
 

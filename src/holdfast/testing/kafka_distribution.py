@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.java import Java
+from holdfast.runtime.jvm.java import Java
 
 __all__ = ["KAFKA_VERSION", "fetch_kafka", "kafka_jars", "trusted_authorities"]
 

@@ -11,9 +11,9 @@ import sys
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.aot_cache import AotCache
-from holdfast.runtime.aot_training import create
-from holdfast.runtime.java import Java, find_java
+from holdfast.runtime.jvm.aot_cache import AotCache
+from holdfast.runtime.jvm.java import Java, find_java
+from holdfast.runtime.spark.aot_training import create
 from holdfast.testing.kafka import KafkaBroker
 from holdfast.testing.kafka_distribution import kafka_jars
 

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo
+from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectInfo
 
 __all__ = ["MemoryStore"]
 

@@ -47,7 +47,7 @@ class MiniCluster:
         """
         from pyspark import SparkContext
 
-        from holdfast.runtime.spark_context import spark_context
+        from holdfast.runtime.spark.spark_context import spark_context
 
         self._owned = SparkContext._active_spark_context is None
         self._context = spark_context("mini cluster", self._settings)

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo, WriterContext
-from holdfast.runtime.records import Emit, RecordBatch
+from holdfast.runtime.records.records import Emit, RecordBatch
 
 __all__ = ["Output", "Recorder", "RecorderSink"]
 

@@ -18,7 +18,7 @@ from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.errors import HoldfastError
-from holdfast.runtime.job import running_job
+from holdfast.runtime.driver.job import running_job
 from holdfast.testing.clock import VirtualClock
 
 __all__ = ["Abort", "Eof", "Pause", "TestSource"]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Generic
 
 from holdfast.common.time import MIN_TIMESTAMP, Duration, Time, to_milliseconds
-from holdfast.common.type_variables import WINDOW, WINDOWS, V
+from holdfast.common.values.type_variables import WINDOW, WINDOWS, V
 from holdfast.common.windows import GlobalWindow, TimeWindow
 from holdfast.errors import ConfigurationError
 from holdfast.functions.function import RuntimeContext

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from holdfast.common.type_variables import V
 from holdfast.common.typeinfo import Types
+from holdfast.common.values.type_variables import V
 from holdfast.common.windows import CountWindow
 from holdfast.errors import ConfigurationError
-from holdfast.state.descriptors import ValueStateDescriptor
+from holdfast.state.api.descriptors import ValueStateDescriptor
 from holdfast.windowing.assigners import WindowAssigner
 from holdfast.windowing.element_triggers import CountTrigger
 from holdfast.windowing.triggers import Trigger

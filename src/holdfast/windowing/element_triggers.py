@@ -6,11 +6,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.common.type_variables import V
 from holdfast.common.typeinfo import Types
+from holdfast.common.values.type_variables import V
 from holdfast.common.windows import Window
 from holdfast.errors import ConfigurationError
-from holdfast.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
+from holdfast.state.api.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from holdfast.windowing.triggers import Trigger, TriggerResult
 
 __all__ = ["CountTrigger", "DeltaTrigger", "NeverTrigger", "PurgingTrigger"]

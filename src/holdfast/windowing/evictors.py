@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.common.type_variables import WINDOWS, V
+from holdfast.common.values.type_variables import WINDOWS, V
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.user import MetricGroup
 from holdfast.windowing.assigners import Span, span

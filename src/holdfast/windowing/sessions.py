@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from holdfast.common.type_variables import V
+from holdfast.common.values.type_variables import V
 from holdfast.common.windows import TimeWindow
 from holdfast.errors import ConfigurationError
 from holdfast.windowing.assigners import MergingWindowAssigner, Span, WindowAssigner, check_timestamp, span

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, Generic
 
-from holdfast.common.type_variables import WINDOWS, V
+from holdfast.common.values.type_variables import WINDOWS, V
 from holdfast.common.windows import TimeWindow
 from holdfast.metrics.user import MetricGroup
-from holdfast.state.descriptors import StateDescriptor
-from holdfast.state.interfaces import State
+from holdfast.state.api.descriptors import StateDescriptor
+from holdfast.state.api.interfaces import State
 
 __all__ = ["EventTimeTrigger", "ProcessingTimeTrigger", "Trigger", "TriggerResult"]
 

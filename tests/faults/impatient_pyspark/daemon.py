@@ -2,7 +2,7 @@
 
 from pyspark import daemon
 
-from holdfast.runtime import slot
+from holdfast.runtime.host import slot
 
 slot._ANSWER_TIMEOUT = 5.0
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.jvm_only import refusing
-from holdfast.common.type_variables import S, V
+from holdfast.common.system.jvm_only import refusing
 from holdfast.common.typeinfo.base import TypeInformation
 from holdfast.common.typeinfo.basic import (
     BasicType,
@@ -25,6 +24,7 @@ from holdfast.common.typeinfo.composite import (
     TupleTypeInfo,
 )
 from holdfast.common.typeinfo.pojo import PojoTypeInfo
+from holdfast.common.values.type_variables import S, V
 
 if TYPE_CHECKING:
     import datetime

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, Generic
 
-from holdfast.common.type_variables import V
+from holdfast.common.values.type_variables import V
 from holdfast.errors import IncompatibleState
 
 __all__ = ["TypeInformation", "checked", "refuse", "shown"]
 
 SNAPSHOT_VERSION = 1
-_LATER = {"AVRO": "holdfast.common.avro"}
+_LATER = {"AVRO": "holdfast.common.formats.avro"}
 """Kinds whose modules are imported when a snapshot has one."""
 
 _repr = reprlib.Repr()

@@ -13,10 +13,10 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from holdfast.common import pickling
 from holdfast.common.time import Instant
-from holdfast.common.type_variables import V
 from holdfast.common.typeinfo.base import TypeInformation, refuse, register, shown
+from holdfast.common.values import pickling
+from holdfast.common.values.type_variables import V
 
 __all__ = ["BasicType", "BasicTypeInfo", "InstantTypeInfo", "PickledBytesTypeInfo", "SqlTimeTypeInfo"]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import GenericAlias
 from typing import Any
 
-from holdfast.common.type_variables import S, V
 from holdfast.common.typeinfo.base import (
     TypeInformation,
     checked,
@@ -19,6 +18,7 @@ from holdfast.common.typeinfo.base import (
 )
 from holdfast.common.typeinfo.basic import BasicType, BasicTypeInfo
 from holdfast.common.types import Row, RowKind
+from holdfast.common.values.type_variables import S, V
 
 __all__ = [
     "BasicArrayTypeInfo",

@@ -13,9 +13,7 @@ from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
-from holdfast.common.field_defaults import default_maker
 from holdfast.common.time import Instant
-from holdfast.common.type_variables import V
 from holdfast.common.typeinfo.base import TypeInformation, checked, described, from_described, refuse, register, shown
 from holdfast.common.typeinfo.basic import BasicType, BasicTypeInfo, PickledBytesTypeInfo, SqlTimeTypeInfo
 from holdfast.common.typeinfo.composite import (
@@ -30,6 +28,8 @@ from holdfast.common.typeinfo.composite import (
     name_field,
 )
 from holdfast.common.types import Row
+from holdfast.common.values.field_defaults import default_maker
+from holdfast.common.values.type_variables import V
 
 __all__ = ["PojoTypeInfo"]
 

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from holdfast.common.avro import AvroSchema, fastavro, record_type, to_row
-from holdfast.common.avro_columns import AvroColumns
-from holdfast.common.columns import Columns
+from holdfast.common.formats.avro import AvroSchema, fastavro, record_type, to_row
+from holdfast.common.formats.avro_columns import AvroColumns
+from holdfast.common.formats.columns import Columns
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.damage import decoded, decoding

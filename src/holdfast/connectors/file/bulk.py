@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from holdfast.common.arrow import RecordColumns, arrow_schema, pyarrow
-from holdfast.common.avro import AvroSchema, fastavro, from_row
+from holdfast.common.formats.arrow import RecordColumns, arrow_schema, pyarrow
+from holdfast.common.formats.avro import AvroSchema, fastavro, from_row
 from holdfast.common.typeinfo import RowTypeInfo
 from holdfast.errors import ConfigurationError
 

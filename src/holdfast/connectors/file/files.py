@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, Protocol
 
-from holdfast.checkpoint.object_store import ObjectInfo
-from holdfast.checkpoint.storage import FileStorage, NotFound
+from holdfast.checkpoint.stores.object_store import ObjectInfo
+from holdfast.checkpoint.stores.storage import FileStorage, NotFound
 from holdfast.connectors.file.paths import split_uri
 from holdfast.connectors.file.spark_output import LOG, committed_files, is_committed
 from holdfast.errors import InputLost

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.common.columns import columns_of
-from holdfast.common.scans import has_none
+from holdfast.common.formats.columns import columns_of
+from holdfast.common.formats.scans import has_none
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch, produced_type

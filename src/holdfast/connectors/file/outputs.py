@@ -19,10 +19,10 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol
 
-from holdfast.checkpoint.in_parallel import in_parallel
-from holdfast.checkpoint.object_store import ObjectWriter
-from holdfast.checkpoint.storage import FileStorage, NotFound, refused
-from holdfast.common.os_errors import reason
+from holdfast.checkpoint.stores.in_parallel import in_parallel
+from holdfast.checkpoint.stores.object_store import ObjectWriter
+from holdfast.checkpoint.stores.storage import FileStorage, NotFound, refused
+from holdfast.common.system.os_errors import reason
 from holdfast.connectors.file.paths import split_uri
 from holdfast.errors import ConfigurationError, StorageError
 

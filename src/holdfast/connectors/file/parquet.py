@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from holdfast.common.columns import Columns, as_dicts, columns_available, in_microseconds
-from holdfast.common.optional_library import optional_library
+from holdfast.common.formats.columns import Columns, as_dicts, columns_available, in_microseconds
+from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.damage import decoding
 from holdfast.connectors.file.files import FileVersion, InputFile

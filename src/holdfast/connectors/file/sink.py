@@ -23,7 +23,7 @@ import orjson
 import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.checkpoint.object_store import leaves
+from holdfast.checkpoint.stores.object_store import leaves
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row

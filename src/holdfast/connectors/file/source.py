@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.storage import refused
+from holdfast.checkpoint.stores.storage import refused
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile

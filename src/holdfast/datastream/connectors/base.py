@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.connectors.base import Sink, Source
 from holdfast.connectors.delivery import DeliveryGuarantee
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.jvm_only import refusing
+from holdfast.common.system.jvm_only import refusing
 from holdfast.connectors.file_system import (
     BucketAssigner,
     FileSink,

@@ -7,22 +7,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.jvm_only import refusing
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
+from holdfast.common.system.jvm_only import refusing
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka import sink as _sink
-from holdfast.connectors.kafka import source as _source
-from holdfast.connectors.kafka.consumer_record import CalledWithRecord, ConsumerRecord, KafkaRecordDeserializationSchema
 from holdfast.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
     KafkaTopicPartition,
     require_partition,
 )
-from holdfast.connectors.kafka.producer_record import KafkaSinkContext, ProducerRecord
-from holdfast.connectors.kafka.serializer import ElementSerializer, RecordSerializer, Serializer
-from holdfast.connectors.kafka.upserts import UpsertSerializer
-from holdfast.datastream.function_checks import check_function, check_object
+from holdfast.connectors.kafka.sink import sink as _sink
+from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext, ProducerRecord
+from holdfast.connectors.kafka.sink.serializer import ElementSerializer, RecordSerializer, Serializer
+from holdfast.connectors.kafka.sink.upserts import UpsertSerializer
+from holdfast.connectors.kafka.source import source as _source
+from holdfast.connectors.kafka.source.consumer_record import (
+    CalledWithRecord,
+    ConsumerRecord,
+    KafkaRecordDeserializationSchema,
+)
+from holdfast.datastream.operations.function_checks import check_function, check_object
 from holdfast.errors import ConfigurationError
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.common.avro import AvroSchema, GenericRecordAvroTypeInfo
-from holdfast.common.formats_avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from holdfast.common.formats.avro import AvroSchema, GenericRecordAvroTypeInfo
+from holdfast.common.formats.avro_schema import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from holdfast.connectors.file.bulk import AvroBulkWriters
 from holdfast.connectors.file_system import FileSource, StreamFormat
 

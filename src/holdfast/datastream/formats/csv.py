@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.formats_csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
-from holdfast.common.jvm_only import refusing
+from holdfast.common.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from holdfast.common.system.jvm_only import refusing
 
 __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.common.formats_json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from holdfast.common.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 
 __all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.common.formats_protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
+from holdfast.common.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
 
 __all__ = ["ProtobufDeserializationSchema", "ProtobufSerializationSchema"]

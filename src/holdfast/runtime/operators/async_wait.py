@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoint.metadata import WHOLE
-from holdfast.common import pickling
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.values import pickling
 from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy
 from holdfast.functions.checkpointed_function import CheckpointedFunction
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
-from holdfast.runtime.operators.event_loop import BlockedLoop, EventLoop
+from holdfast.runtime.async_io.event_loop import BlockedLoop, EventLoop
+from holdfast.runtime.async_io.result_queue import OrderedQueue, Request, ResultQueue, UnorderedQueue
 from holdfast.runtime.operators.function_life import FunctionLife
-from holdfast.runtime.operators.result_queue import OrderedQueue, Request, ResultQueue, UnorderedQueue
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import close_function, user_error
+from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import close_function, user_error
 
 __all__ = ["AsyncWaitOperator"]
 

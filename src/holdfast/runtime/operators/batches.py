@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.common.arrow import pyarrow
-from holdfast.common.columns import ColumnForm, Columns, columns_of, packed_stamps, stamp_array
+from holdfast.common.formats.arrow import pyarrow
+from holdfast.common.formats.columns import ColumnForm, Columns, columns_of, packed_stamps, stamp_array
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.runtime.operators.stateless import FunctionOperator
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import user_callable, user_error
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import user_callable, user_error
 
 __all__ = ["FilterBatch", "MapBatch"]
 

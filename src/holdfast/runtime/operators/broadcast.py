@@ -8,18 +8,18 @@ from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.functions.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.operators.co import TwoInputs
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.keyed import ElementContext, KeyedProcess, TimerContext
 from holdfast.runtime.operators.stateless import Process
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import user_error
-from holdfast.state.broadcast import BroadcastMap, ReadOnlyBroadcastMap
-from holdfast.state.descriptors import MapStateDescriptor, StateDescriptor
-from holdfast.state.row import Row
-from holdfast.state.table import RowTable
+from holdfast.runtime.plan.operator import StateKind
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import user_error
+from holdfast.runtime.time.clock import Clock
+from holdfast.state.api.descriptors import MapStateDescriptor, StateDescriptor
+from holdfast.state.cells.broadcast import BroadcastMap, ReadOnlyBroadcastMap
+from holdfast.state.cells.row import Row
+from holdfast.state.rows.table import RowTable
 
 __all__ = ["BroadcastProcess", "KeyedBroadcastProcess"]
 

@@ -1,5 +1,5 @@
 cimport cython
-from holdfast.state.handles cimport CurrentRow as _CurrentRow
+from holdfast.state.cells.handles cimport CurrentRow as _CurrentRow
 
 # From Python 3.12 on, Cython looks the names of a module up at each use, but not these.
 cdef tuple CHANGED

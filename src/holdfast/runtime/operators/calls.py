@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.runtime.copies import FIXED, Copy, fixed, same
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.user_code import not_iterable
-from holdfast.state.handles import CurrentRow
-from holdfast.state.row import CHANGED
+from holdfast.runtime.records.copies import FIXED, Copy, fixed, same
+from holdfast.runtime.records.user_code import not_iterable
+from holdfast.state.cells.handles import CurrentRow
+from holdfast.state.cells.row import CHANGED
 
 __all__ = ["call_each", "reduce_each", "take_each"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.functions.co_functions import KeyedCoProcessFunction
 from holdfast.runtime.operators.keyed import ElementContext, KeyedFlatMap, KeyedMap, KeyedProcess, TimerContext
 from holdfast.runtime.operators.stateless import FlatMap, FunctionOperator, Map, Process
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.records.records import RecordBatch
 
 __all__ = ["CoFlatMap", "CoMap", "CoProcess", "KeyedCoFlatMap", "KeyedCoMap", "KeyedCoProcess", "TwoInputs"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from holdfast.functions.defined_state import DefinedState
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_life import state_kinds
+from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
 
 __all__ = ["FunctionFactory", "FunctionOperatorClass"]
 

@@ -12,16 +12,16 @@ from holdfast.functions.checkpointed_function import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
-from holdfast.runtime.context import OperatorContext, UserRuntimeContext
-from holdfast.runtime.listed_states import ListedStates
-from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.user_code import open_function, user_error
-from holdfast.state.broadcast import BroadcastMap
-from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
-from holdfast.state.elements import ElementForm
-from holdfast.state.interfaces import ListState, OperatorStateStore
-from holdfast.state.space import StateSpace
-from holdfast.state.typed import checker
+from holdfast.runtime.plan.context import OperatorContext, UserRuntimeContext
+from holdfast.runtime.plan.listed_states import ListedStates
+from holdfast.runtime.plan.operator import StateKind
+from holdfast.runtime.records.user_code import open_function, user_error
+from holdfast.state.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from holdfast.state.api.interfaces import ListState, OperatorStateStore
+from holdfast.state.cells.broadcast import BroadcastMap
+from holdfast.state.cells.typed import checker
+from holdfast.state.rows.space import StateSpace
+from holdfast.state.stored.elements import ElementForm
 
 __all__ = ["FunctionLife", "OperatorStates", "state_kinds"]
 

@@ -12,20 +12,20 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.operators.calls import call_each, reduce_each, take_each
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
-from holdfast.state.column import Column
-from holdfast.state.declared_keys import key_restorer
-from holdfast.state.row import DIRTY
-from holdfast.state.space import StateSpace
-from holdfast.state.timers import TimerQueue
-from holdfast.state.typed import fitter
+from holdfast.runtime.plan.operator import Operator, StateKind
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import close_function, not_iterable, user_callable, user_error
+from holdfast.runtime.time.clock import Clock
+from holdfast.state.cells.column import Column
+from holdfast.state.cells.row import DIRTY
+from holdfast.state.cells.typed import fitter
+from holdfast.state.keys.declared_keys import key_restorer
+from holdfast.state.rows.space import StateSpace
+from holdfast.state.timers.timers import TimerQueue
 
 __all__ = [
     "KeyedChangelog",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from holdfast.state.timers import TimerQueue
+from holdfast.state.timers.timers import TimerQueue
 
 __all__ = ["last_rounds"]
 

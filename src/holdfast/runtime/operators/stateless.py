@@ -9,20 +9,20 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.common.columns import columns_of
+from holdfast.common.formats.columns import columns_of
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
-from holdfast.runtime.context import OperatorContext
-from holdfast.runtime.copies import FIXED, Copy, fixed, same
-from holdfast.runtime.getters import getter, read_all
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.shared_results import own_each
-from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
+from holdfast.runtime.records.copies import FIXED, Copy, fixed, same
+from holdfast.runtime.records.getters import getter, read_all
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.shared_results import own_each
+from holdfast.runtime.records.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
     "Filter",

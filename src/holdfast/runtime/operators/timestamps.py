@@ -8,15 +8,15 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.common.columns import Fields, latest
+from holdfast.common.formats.columns import Fields, latest
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_strategy import timestamps_only
-from holdfast.runtime.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
-from holdfast.runtime.generated_watermarks import GeneratedWatermarks
-from holdfast.runtime.getters import getter
-from holdfast.runtime.operators.base import Operator, OperatorFactory
-from holdfast.runtime.records import RecordBatch, read_timestamps, whole_timestamps
-from holdfast.runtime.user_code import OperatorName, user_error
+from holdfast.runtime.plan.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
+from holdfast.runtime.plan.operator import Operator, OperatorFactory
+from holdfast.runtime.records.getters import getter
+from holdfast.runtime.records.records import RecordBatch, read_timestamps, whole_timestamps
+from holdfast.runtime.records.user_code import OperatorName, user_error
+from holdfast.runtime.task.generated_watermarks import GeneratedWatermarks
 
 __all__ = ["TimestampsAndWatermarksOperator"]
 

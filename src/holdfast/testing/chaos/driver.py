@@ -31,12 +31,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment, stream_execution_environment
 from holdfast.errors import Fenced, HoldfastError
-from holdfast.runtime import job
-from holdfast.runtime.task_messages import JobSetup
+from holdfast.runtime.driver import job
+from holdfast.runtime.plan.task_messages import JobSetup
 from holdfast.testing.chaos.processes import BEGUN, RESTARTS
 from holdfast.testing.chaos.steps import act_at
 from holdfast.testing.executor import InProcessExecutor

@@ -29,7 +29,7 @@ RESTARTS = "restarts so far: "
 """The driver's log message after a restart in place."""
 STEP = "reached step "
 """The driver's log message before it kills or stops itself."""
-_DAEMONS = (b"pyspark.daemon", b"holdfast.runtime.pyspark_daemon")
+_DAEMONS = (b"pyspark.daemon", b"holdfast.runtime.spark.pyspark_daemon")
 _MARK = "HOLDFAST_CHAOS"
 _PATIENCE_S = 120.0
 
@@ -105,9 +105,9 @@ class DriverProcess:
                 command = _command(int(entry))
                 if int(entry) == self.process.pid:
                     yield int(entry), "driver"
-                elif b"holdfast.runtime.slot_main" in command:
+                elif b"holdfast.runtime.slots.slot_main" in command:
                     yield int(entry), "slot"
-                elif b"holdfast.runtime.slot_starter_main" in command:
+                elif b"holdfast.runtime.slots.slot_starter_main" in command:
                     yield int(entry), "starter"
                 elif _is_jvm(command):
                     yield int(entry), "jvm"

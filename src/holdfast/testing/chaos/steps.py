@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.checkpoint.local_store import LocalStore
-from holdfast.connectors.kafka.producers import RecordProducer, TransactionalProducer
-from holdfast.connectors.kafka.transactions import TransactionClient
+from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.connectors.kafka.sink.producers import RecordProducer, TransactionalProducer
+from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.testing.chaos.processes import STEP
 
 __all__ = ["act_at"]

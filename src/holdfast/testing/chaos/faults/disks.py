@@ -11,10 +11,10 @@ from holdfast.checkpoint.entries import Completed, decode_entry
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.checkpoint.storage import Storage
-from holdfast.state.backend import ROCKSDB, clip
-from holdfast.state.key_groups import key_group_range
-from holdfast.state.sst import shared, verified_files
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.state.backends.backend import ROCKSDB, clip
+from holdfast.state.keys.key_groups import key_group_range
+from holdfast.state.snapshots.sst import shared, verified_files
 from holdfast.testing.chaos.faults.processes import one_of
 from holdfast.testing.chaos.stage import Stage
 

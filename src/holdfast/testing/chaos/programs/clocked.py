@@ -16,9 +16,9 @@ import orjson
 
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink import KafkaSink
-from holdfast.connectors.kafka.source import KafkaSource
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.connectors.kafka.source.source import KafkaSource
 from holdfast.datastream import (
     KeyedProcessFunction,
     MapStateDescriptor,

@@ -1,0 +1,387 @@
+"""Storage: the objects under one URI, in a file system or an object store, with retries.
+
+Correctness rests on one primitive, `Storage.put_new`: of all callers that put the same path, exactly one succeeds. No
+other property of the store is needed: no rename, no ordered or complete listing, no lock.
+
+An `ObjectStore` does plain I/O and classifies its errors. `Storage` retries, and resolves the outcome of a put whose
+answer was lost. Tests inject faults between the two (`holdfast.testing`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.stores.azure_store import AzureStore
+from holdfast.checkpoint.stores.gs_store import GSStore
+from holdfast.checkpoint.stores.hdfs_store import HDFSStore
+from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.object_store import (
+    AlreadyExists,
+    Data,
+    FileStore,
+    NotFound,
+    ObjectInfo,
+    ObjectStore,
+    ObjectWriter,
+    Unavailable,
+)
+from holdfast.checkpoint.stores.s3_store import S3Store
+from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, read_keys
+from holdfast.errors import ConfigurationError, StorageError
+
+__all__ = [
+    "AlreadyExists",
+    "Data",
+    "FileStorage",
+    "NotFound",
+    "ObjectStore",
+    "RetryPolicy",
+    "Storage",
+    "Unavailable",
+    "open_store",
+    "refused",
+    "storage_options",
+]
+
+T = TypeVar("T")
+
+_SETTINGS = ("s3.", "gs.", "fs.azure.", "hdfs.")
+_URIS = (
+    "file:///a/directory, s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or "
+    "hdfs://namenode/directory"
+)
+_AZURE = ("abfs", "abfss", "wasb", "wasbs")
+_random = random.SystemRandom()  # forks draw other numbers, and the program's own `random` is not touched
+_STORES = ("s3", "s3a", "gs", "hdfs", *_AZURE)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """The limits and delays of retries, in seconds."""
+
+    budget: float = 60.0
+    """After this time since the first failure, the last error is raised: the first attempt may take any time."""
+    first_delay: float = 0.1
+    longest_delay: float = 5.0
+
+    def delay(self, tries: int) -> float:
+        """The pause after ``tries`` failed attempts: exponential, with jitter so that tasks do not retry in step."""
+        ceiling = min(self.longest_delay, self.first_delay * 2.0 ** min(tries - 1, 30))
+        return ceiling * _random.uniform(0.5, 1.0)
+
+
+def refused(error: StorageError) -> bool:
+    """Whether a `Storage` refused a call, so that a later one would not succeed; otherwise it did not answer."""
+    return not isinstance(error.__cause__, Unavailable)
+
+
+def storage_options(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings of `Storage.open` in a configuration: those of the storages, and where the keys that sign are."""
+    return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key == KEY_FILE}
+
+
+def open_store(uri: str, config: Mapping[str, str]) -> LocalStore | FileStore:
+    """Open the plain store at a URI; see `Storage.open`.
+
+    Raises:
+        ConfigurationError: the URI or a setting is invalid.
+    """
+    parts = urlsplit(uri)
+    if not uri:
+        raise ConfigurationError(f"the checkpoint storage's URI is empty; give {_URIS}")
+    if "://" not in uri and not uri.startswith("file:"):
+        if parts.scheme in _STORES:  # a local directory of this name would be a surprise
+            raise ConfigurationError(f"{uri}: {parts.scheme}:// needs the name of a bucket or host; use {_URIS}")
+        return LocalStore(uri)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(
+                f"{uri}: a file URI has three slashes; did you mean file:///{parts.netloc}{parts.path}?"
+            )
+        return LocalStore(unquote(parts.path))
+    if parts.scheme in ("s3", "s3a"):
+        return S3Store(parts.netloc, parts.path.strip("/"), dict(config))
+    if parts.scheme == "gs":
+        return GSStore(parts.netloc, parts.path.strip("/"), dict(config))
+    if parts.scheme in _AZURE:
+        return AzureStore(parts.netloc, parts.path.strip("/"), dict(config))
+    if parts.scheme == "hdfs":
+        return HDFSStore(parts.netloc, unquote(parts.path), dict(config))
+    raise ConfigurationError(f"{uri}: files cannot be stored under {parts.scheme}://; use {_URIS}")
+
+
+class Storage:
+    """The objects under one URI. Thread-safe; open one per process."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        retry: RetryPolicy = RetryPolicy(),
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._retry = retry
+        self._sleep = sleep
+        self._clock = clock
+
+    @classmethod
+    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:
+        """Open the storage at ``uri``.
+
+        ``file:///dir`` or a plain local path, ``s3://bucket/prefix`` (also ``s3a``), ``gs://bucket/prefix``,
+        ``abfss://container@account.dfs.core.windows.net/prefix``, ``hdfs://namenode/dir``.
+
+        Opening does no I/O; call `check` once, in the driver, before the job starts.
+
+        Args:
+            uri: The storage's URI.
+            config: The job's configuration; the keys of the storage are used (see the modules of the stores), and
+                ``security.checkpoints.key-file``: the storage then signs what it writes, and reads only what is signed.
+
+        Raises:
+            ConfigurationError: the URI or a setting is invalid.
+        """
+        key_file = (config or {}).get(KEY_FILE)
+        store = open_store(uri, config or {})
+        return cls(SignedStore(store, read_keys(key_file)) if key_file else store)
+
+    def with_retries(self, retry: RetryPolicy) -> Storage:
+        """The same objects, with other limits of retries."""
+        return Storage(self._store, retry, self._sleep, self._clock)
+
+    @property
+    def uri(self) -> str:
+        """The base URI of all paths."""
+        return self._store.uri
+
+    def locate(self, path: str) -> str:
+        """The full name of an object, for error messages."""
+        return f"{self.uri}{path}" if self.uri.endswith("/") else f"{self.uri}/{path}"
+
+    def put(self, path: str, data: Data) -> None:
+        """Put an object. The path must be unique to this attempt, because a retry overwrites.
+
+        Raises:
+            StorageError: the storage refused the write, or the retry budget ran out. The object may exist nevertheless.
+        """
+        self._repeat(f"put {path}", lambda: self._store.put(path, data))
+
+    def link(self, path: str, source: str) -> bool:
+        """Put a file of this host that does not change any more, by a hard link. False: it has to be read, and put.
+
+        The path must be unique to this attempt.
+
+        Raises:
+            OSError: the file cannot be read.
+            StorageError: the storage refused the link.
+        """
+        return isinstance(self._store, LocalStore) and self._store.link(path, source)
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Put an object if the path is free; of several callers, exactly one succeeds.
+
+        ``data`` must differ from all other callers' data (contain the writer's identity): if the answer of a put is lost,
+        the object's content tells whose put succeeded.
+
+        Raises:
+            AlreadyExists: another caller's object exists.
+            StorageError: the storage refused the write, or the retry budget ran out. The outcome is *unknown*: the object
+                may exist now or appear later. A repeated call with the same data finds out.
+        """
+
+        def attempt() -> None:
+            try:
+                self._store.put_new(path, data)
+            except AlreadyExists:
+                try:
+                    found = self._store.get(path)
+                except NotFound as gone:
+                    # Some stores answer "conflict" during a competing put that later fails.
+                    raise Unavailable(f"{self.locate(path)}: conflict, but no object exists") from gone
+                if found != data:
+                    raise
+
+        self._repeat(f"put {path}", attempt)
+
+    def get(self, path: str) -> bytes:
+        """Read an object.
+
+        Raises:
+            NotFound: the object does not exist.
+            StorageError: the storage refused the read, or the retry budget ran out.
+        """
+        return self._repeat(f"get {path}", lambda: self._store.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Read up to ``length`` bytes of an object from ``start`` on; fewer at its end.
+
+        Raises:
+            NotFound: the object does not exist.
+            StorageError: the storage refused the read, or the retry budget ran out.
+        """
+        return self._repeat(f"get {path}", lambda: self._store.get_range(path, start, length))
+
+    def map(self, path: str) -> memoryview | None:
+        """Map an object into memory, read-only: it is read when it is used. None: it has to be read with `get`.
+
+        Raises:
+            NotFound: the object does not exist.
+        """
+        if not isinstance(self._store, LocalStore):
+            return None
+        try:
+            return self._store.map(path)
+        except NotFound:
+            raise
+        except (StorageError, ValueError):  # a file system without maps, too many open files, an empty file
+            return None
+
+    def local_path(self, path: str) -> str | None:
+        """The path of the object's file on this host; None: it has none that holds just its content."""
+        return self._store.local_path(path) if isinstance(self._store, LocalStore) else None
+
+    def size(self, path: str) -> int:
+        """The size of an object in bytes.
+
+        Raises:
+            NotFound: the object does not exist.
+            StorageError: the storage refused the request, or the retry budget ran out.
+        """
+        return self._repeat(f"look up {path}", lambda: self._store.size(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether the object exists."""
+        try:
+            self.size(path)
+        except NotFound:
+            return False
+        return True
+
+    def list(self, prefix: str) -> list[str]:
+        """The paths that begin with ``prefix`` (ending in ``/``), in any order.
+
+        The listing may be outdated: recent objects may be missing, and deleted ones included. It includes a local store's
+        unfinished part files.
+        """
+        return self._repeat(f"list {prefix}".strip(), lambda: self._store.list(prefix))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; missing ones are no error.
+
+        Raises:
+            StorageError: the retry budget ran out before all objects were deleted.
+        """
+        every = list(paths)
+        if every:
+            self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every))
+
+    def check(self, paths: JobPaths) -> None:
+        """Check, before a job starts, that the storage supports every needed operation.
+
+        Raises:
+            ConfigurationError: not writable, planted, bucket missing, no conditional put, ...; the message names the remedy.
+        """
+        if isinstance(self._store, LocalStore):
+            self._store.refuse_planted(paths.directory)
+        probe = paths.probe(time.time_ns() // 1_000_000)
+        try:
+            self.put_new(probe, b"first")
+            try:
+                self.put_new(probe, b"second")
+            except AlreadyExists:
+                pass
+            else:
+                raise ConfigurationError(
+                    f"{self.uri}: the store overwrites an existing object despite put-if-absent (HTTP's If-None-Match), so "
+                    "two drivers could not be told apart; use a store that supports it"
+                )
+            if self.get(probe) != b"first":
+                raise ConfigurationError(f"{self.uri}: the store does not return the stored content")
+            self.list(paths.probe_prefix)
+            self.delete([probe])
+        except StorageError as error:
+            raise ConfigurationError(
+                f"the checkpoint storage {self.uri} (execution.checkpointing.dir) cannot be used: {error}"
+            ) from error
+
+    def _repeat(self, what: str, call: Callable[[], T]) -> T:
+        deadline: float | None = None
+        tries = 0
+        while True:
+            try:
+                return call()
+            except Unavailable as error:
+                tries += 1
+                pause = self._retry.delay(tries)
+                now = self._clock()
+                deadline = now + self._retry.budget if deadline is None else deadline
+                if now + pause > deadline:
+                    raise StorageError(
+                        f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
+                    ) from error
+                self._sleep(pause)
+
+
+class FileStorage(Storage):
+    """A `Storage` for the files of users, which may be large. It signs nothing."""
+
+    def __init__(self, store: FileStore, retry: RetryPolicy = RetryPolicy()) -> None:
+        super().__init__(store, retry)
+        self._files = store
+
+    @classmethod
+    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> FileStorage:
+        """Open the storage at a URI of an object store or HDFS.
+
+        Raises:
+            ConfigurationError: the URI or a setting is invalid, or the URI is that of a local directory.
+        """
+        store = open_store(uri, config or {})
+        if isinstance(store, LocalStore):
+            raise ConfigurationError(f"{uri} is a local directory")
+        return cls(store)
+
+    @property
+    def appear_whole(self) -> bool:
+        """Whether an object appears complete, or while it is written."""
+        return self._files.appear_whole
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe an object.
+
+        Raises:
+            NotFound: the object does not exist.
+            StorageError: the storage refused the request, or the retry budget ran out.
+        """
+        return self._repeat(f"look up {path}", lambda: self._files.look_up(path))
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the objects under a directory, in any order; none if it does not exist."""
+        return self._repeat(f"list {directory}", lambda: self._files.walk(directory))
+
+    def create(self, path: str) -> ObjectWriter:
+        """Begin an object at a free path."""
+        return self._repeat(f"write {path}", lambda: self._files.create(path))
+
+    def move(self, source: str, target: str) -> None:
+        """Move an object to a path that only this object ever has; an object that was moved there before stays.
+
+        Raises:
+            NotFound: no object is at either path.
+            StorageError: the storage refused the move, or the retry budget ran out.
+        """
+
+        def attempt() -> None:
+            try:
+                self._files.move(source, target)
+            except NotFound:
+                self._files.look_up(target)
+
+        self._repeat(f"move {source} to {target}", attempt)

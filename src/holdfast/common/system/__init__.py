@@ -1,0 +1,1 @@
+"""The system around the process: optional libraries, logs, errors of the operating system, and names of the JVM's world."""

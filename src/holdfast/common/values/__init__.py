@@ -1,0 +1,1 @@
+"""Values: pickles, classes under their stable names, and tables of values for people."""

@@ -1,0 +1,1 @@
+"""Changelogs of keyed state in compacted Kafka topics."""

@@ -1,0 +1,368 @@
+"""Channel state: the frames of earlier epochs that a subtask has not processed, and their form in a checkpoint.
+
+A subtask processes the input of its epochs one after the other. If a deadline cuts one, the rest waits, and goes into the
+checkpoint as a listed state of the chain's first operator. Its parts come in pairs: a cursor, written at every barrier, and
+the frames, written once. Waiting records with keys that do not move event time are processed in rounds (`Rounds`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+
+import msgspec
+
+from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.metadata import ListPart
+from holdfast.checkpoint.parsing import parsing
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.runtime.channels.channels import InputMerge, Lane
+from holdfast.runtime.channels.rounds import Rounds, RoundsMerge
+from holdfast.runtime.plan.event_time import combined
+from holdfast.runtime.plan.listed_states import read_part, write_part
+from holdfast.runtime.plan.plan import InputKind, Vertex
+from holdfast.runtime.records.frames import HEADER_SIZE, Barrier, Frame, decode_data, encode_data
+from holdfast.runtime.records.spill import FrameStore
+from holdfast.state.keys.key_groups import group_assigner
+
+__all__ = ["ChannelState", "other_inputs"]
+
+_MOST_SORTED = 32 << 20
+"""Frames of an epoch with more bytes keep their order: they would be decoded all at once."""
+_MOST_JOINED = 1 << 20
+"""Input of several epochs is joined up to this many bytes."""
+
+
+class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
+    """A lane of a merge: see `Lane`."""
+
+    channel: int
+    sender: int
+    index: int
+    watermark: int
+    idle: bool
+    end_watermark: int
+    """The watermark behind its last frame."""
+    end_idle: bool
+    frames: int
+    """The frames in the part behind the cursor."""
+    next: int
+    """Those of them that are processed."""
+    skip: int
+
+
+class _Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the input of an epoch is processed."""
+
+    epoch: Epoch
+    parallelism: int
+    max_parallelism: int
+    """Of the vertex that received it."""
+    inputs: list[str]
+    """The kinds of the operator's inputs."""
+    lanes: list[_StoredLane]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Cursor).decode
+
+
+@dataclass
+class _Waiting:
+    """The input of one epoch, which is processed in part or not at all."""
+
+    epoch: Epoch
+    merge: InputMerge
+    frames: ListPart | None = None
+    """Its frames in the storage."""
+    first: tuple[int, ...] = ()
+    """By lane: the first frame in the storage."""
+
+    def remaining(self) -> Iterator[int]:
+        """The places of the frames that are not processed."""
+        for lane in self.merge.lanes.values():
+            for _, place in lane.frames[lane.next :]:
+                yield place
+
+    @property
+    def size(self) -> int:
+        """The bytes of the frames that are not processed."""
+        return sum(map(self.merge.store.size, self.remaining()))
+
+
+def other_inputs(vertex: Vertex, parts: Sequence[ListPart]) -> str:
+    """How the inputs of stored channel state differ from those of the vertex; empty: they do not."""
+    now = _inputs(vertex)
+    for cursor in _cursors(parts):
+        if cursor.inputs != now:
+            return f"inputs {cursor.inputs}, and the program has inputs {now}"
+    return ""
+
+
+def _held(merge: InputMerge) -> bool:
+    """Whether a channel tells that records are held back before it."""
+    return any(lane.barrier is not None and lane.barrier.held for lane in merge.lanes.values())
+
+
+def _cursors(parts: Sequence[ListPart]) -> list[_Cursor]:
+    with parsing("the channel state in the checkpoint", "the place of a subtask in its input"):
+        return [_decode(element) for inline in parts[::2] for element in inline.elements]
+
+
+def _inputs(vertex: Vertex) -> list[str]:
+    return [kind.value for kind in vertex.inputs]
+
+
+def _held_by(later: Sequence[_Cursor]) -> list[tuple[_StoredLane, list[bytes]]]:
+    """A lane without frames that keeps event time where the old subtasks were before their later input."""
+    if not later:
+        return []
+    watermark = min(combined((lane.watermark, lane.idle) for lane in cursor.lanes) for cursor in later)
+    first = later[0].lanes[0]
+    return [(_StoredLane(first.channel, 0, first.index, watermark, False, watermark, False, frames=0, next=0, skip=0), [])]
+
+
+class ChannelState:
+    """The input that a subtask has not processed, oldest first.
+
+    Args:
+        storage: The checkpoint storage.
+        vertex: The subtask's vertex.
+        subtask: Its number.
+        new_store: Makes an empty store of frames.
+        frame_records: The most records of a frame.
+    """
+
+    def __init__(
+        self, storage: Storage, vertex: Vertex, subtask: int, new_store: Callable[[], FrameStore], frame_records: int
+    ) -> None:
+        self._storage = storage
+        self._vertex = vertex
+        self._subtask = subtask
+        self._new_store = new_store
+        self._frame_records = frame_records
+        self._keyed = all(kind is InputKind.KEYED for kind in vertex.inputs)
+        self._rounds = Rounds()
+        self._waiting: deque[_Waiting] = deque()
+        self.idle = False
+        """Whether the channels were idle at the end of the last input that is processed."""
+        self.held = False
+        """Whether they told then that records are held back before them."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, epoch: Epoch, merge: InputMerge, watermark: int) -> None:
+        """Add the input of a new epoch; ``watermark``: the event time that the subtask has reached."""
+        if self._waiting and not any(lane.frames for lane in merge.lanes.values()):
+            last = self._waiting[-1].merge
+            if last.lanes.keys() == merge.lanes.keys():  # it only moves the barriers
+                for name, lane in last.lanes.items():
+                    lane.barrier = merge.lanes[name].barrier
+                merge.store.close()
+                return
+        if not self._waiting:
+            self._rounds = Rounds()
+        self._waiting.append(_Waiting(epoch, merge))
+        if len(self._waiting) > 1:
+            self.sort(watermark)
+
+    def sort(self, watermark: int) -> None:
+        """Put the records of the newest input in the order of their rounds, if none of the input moves event time.
+
+        It joins input of epochs before, if that is not much larger, so that a long backlog is not a long queue.
+        """
+        *older, newest = self._waiting
+        merge, store = newest.merge, newest.merge.store
+        size = newest.size
+        if len(self._timeless(watermark)) < len(self._waiting) or size > _MOST_SORTED:
+            return
+        for each in older:
+            self._number(each)
+        self._rounds.forget()
+        joined = [newest]
+        while older and older[-1].size <= min(2 * size, _MOST_JOINED - size):
+            joined.insert(0, older.pop())
+            size += joined[0].size
+        merge.store = self._new_store()
+        stores = [*(each.merge.store for each in joined[:-1]), store]
+        for index in range(len(self._vertex.inputs)):
+            runs = [
+                (lane, held)
+                for each, held in zip(joined, stores)
+                for lane in each.merge.lanes.values()
+                if lane.index == index
+            ]
+            into = next(lane for lane in merge.lanes.values() if lane.index == index)
+            self._rounds.sort(runs, into, merge.store, self._frame_records)
+        for held in stores:
+            held.close()
+        self._waiting = deque([*older, newest])
+
+    def _number(self, waiting: _Waiting) -> None:
+        for lane in waiting.merge.lanes.values():
+            self._rounds.number(lane, waiting.merge.store)
+
+    def _timeless(self, watermark: int) -> list[_Waiting]:
+        """The oldest input up to the first that moves event time; none without keys."""
+        return list(takewhile(lambda each: self._keyed and each.merge.end <= watermark, self._waiting))
+
+    def in_rounds(self, watermark: int) -> RoundsMerge:
+        """The oldest records to process round by round: those that do not move event time.
+
+        Args:
+            watermark: The event time that the subtask has reached.
+        """
+        timeless = self._timeless(watermark)
+        for each in timeless:
+            self._number(each)
+        return RoundsMerge(
+            self._rounds, [(lane, each.merge.store) for each in timeless for lane in each.merge.lanes.values()]
+        )
+
+    def processed_in_rounds(self, watermark: int) -> None:
+        """Some of the input that `in_rounds` has returned for this watermark is processed."""
+        count = len(self._timeless(watermark))
+        waiting, self._waiting = self._waiting, deque()
+        for number, each in enumerate(waiting):
+            if number < count and each.merge.all_processed:
+                self.idle, self.held = each.merge.idle, _held(each.merge)
+                each.merge.store.close()
+            else:
+                self._waiting.append(each)
+
+    def oldest(self, watermark: int) -> InputMerge:
+        """The input to process next; ``watermark``: the event time that the subtask has reached."""
+        merge = self._waiting[0].merge
+        merge.not_before(watermark)
+        return merge
+
+    def processed(self) -> None:
+        """The oldest input is processed."""
+        merge = self._waiting.popleft().merge
+        self.idle, self.held = merge.idle, _held(merge)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all frames."""
+        return sum(waiting.size for waiting in self._waiting)
+
+    def snapshot(self, new_path: Callable[[], str]) -> list[ListPart]:
+        """Write what the storage does not have; returns the parts of the listed state.
+
+        Args:
+            new_path: Returns the path of a new file.
+        """
+        parts = []
+        for waiting in self._waiting:
+            if waiting.frames is None:
+                store = waiting.merge.store
+                waiting.first = tuple(lane.next for lane in waiting.merge.lanes.values())
+                waiting.frames = write_part(self._storage, list(map(store.look, waiting.remaining())), new_path)
+            parts += [ListPart([_encode(self._cursor(waiting))]), waiting.frames]
+        return parts
+
+    def _cursor(self, waiting: _Waiting) -> _Cursor:
+        lanes = []
+        for ((channel, sender), lane), first in zip(waiting.merge.lanes.items(), waiting.first, strict=True):
+            end = lane.barrier
+            assert end is not None
+            lanes.append(
+                _StoredLane(
+                    channel,
+                    sender,
+                    lane.index,
+                    lane.watermark,
+                    lane.idle,
+                    end.watermark,
+                    end.idle,
+                    len(lane.frames) - first,
+                    lane.next - first,
+                    lane.skip,
+                )
+            )
+        return _Cursor(waiting.epoch, self._vertex.parallelism, self._vertex.max_parallelism, _inputs(self._vertex), lanes)
+
+    # restore
+
+    def restore(self, parts: Sequence[ListPart]) -> None:
+        """Restore the parts of a checkpoint: this subtask's own, or those of all subtasks at another parallelism.
+
+        The operator has the same inputs (`other_inputs`).
+
+        Raises:
+            CorruptFile: a file is missing or altered.
+        """
+        stored = list(zip(_cursors(parts), parts[1::2], strict=True))
+        width = self._vertex.parallelism, self._vertex.max_parallelism
+        if all((cursor.parallelism, cursor.max_parallelism) == width for cursor, _ in stored):
+            for cursor, frames in stored:
+                lanes = self._lanes(cursor, read_part(self._storage, frames))
+                self._waiting.append(self._restored(cursor, lanes))
+                self._waiting[-1].frames = frames
+                self._waiting[-1].first = (0,) * len(cursor.lanes)
+        else:
+            self._redistribute(stored)
+
+    def _lanes(self, cursor: _Cursor, frames: Sequence[bytes]) -> list[tuple[_StoredLane, list[bytes]]]:
+        """The lanes with their frames, processed ones included."""
+        lanes, at = [], 0
+        for lane in cursor.lanes:
+            lanes.append((lane, list(frames[at : at + lane.frames])))
+            at += lane.frames
+        return lanes
+
+    def _restored(self, cursor: _Cursor, stored: Sequence[tuple[_StoredLane, list[bytes]]]) -> _Waiting:
+        store = self._new_store()
+        lanes = {}
+        for each, frames in stored:
+            lane = lanes[(each.channel, each.sender)] = Lane(each.index, False, each.watermark)
+            lane.frames = [(n, store.put(frame)) for n, frame in enumerate(frames)]
+            lane.barrier = Barrier(cursor.epoch, "", len(frames), each.end_watermark, each.end_idle)
+            lane.idle, lane.next, lane.skip = each.idle, each.next, each.skip
+        return _Waiting(cursor.epoch, InputMerge(lanes, store))
+
+    def _redistribute(self, stored: Sequence[tuple[_Cursor, ListPart]]) -> None:
+        """Take this subtask's records: those of its key groups, and of frames without keys every n-th frame.
+
+        A key's records are in one lane or have no order, so lanes of several old subtasks can be merged, epoch by epoch. The
+        input of an epoch may end behind a later barrier (`add`), so the input of later epochs holds event time back in it.
+        """
+        mine = self._share()
+        for epoch in sorted({cursor.epoch for cursor, _ in stored}):
+            lanes: list[tuple[_StoredLane, list[bytes]]] = []
+            for cursor, part in stored:
+                if cursor.epoch == epoch:
+                    for lane, frames in self._lanes(cursor, read_part(self._storage, part)):
+                        taken = []
+                        for n, encoded in enumerate(frames[lane.next :]):
+                            frame = decode_data(memoryview(encoded)[HEADER_SIZE:])
+                            if n == 0:
+                                frame = frame.part(lane.skip, len(frame.values))
+                            positions = mine(frame)
+                            if positions:
+                                taken.append(encoded[:HEADER_SIZE] + encode_data(frame.chosen(positions)))
+                        lanes.append((msgspec.structs.replace(lane, next=0, skip=0), taken))
+            lanes += _held_by([cursor for cursor, _ in stored if cursor.epoch > epoch])
+            numbered = [(msgspec.structs.replace(lane, sender=n), taken) for n, (lane, taken) in enumerate(lanes)]
+            self._waiting.append(self._restored(_Cursor(epoch, 0, 0, [], []), numbered))
+
+    def _share(self) -> Callable[[Frame], list[int]]:
+        """A function that returns the positions of this subtask's records in each frame, called in one order everywhere."""
+        parallelism = self._vertex.parallelism
+        assign, dealt = group_assigner(self._vertex.max_parallelism, parallelism), count()
+
+        def mine(frame: Frame) -> list[int]:
+            if frame.keys is not None:
+                return [at for at, owner in enumerate(assign(frame.keys)) if owner == self._subtask]
+            return list(range(len(frame.values))) if next(dealt) % parallelism == self._subtask else []
+
+        return mine
+
+    def close(self) -> None:
+        """Drop everything."""
+        for waiting in self._waiting:
+            waiting.merge.store.close()
+        self._waiting.clear()

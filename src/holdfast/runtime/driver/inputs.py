@@ -1,0 +1,110 @@
+"""Inputs: the enumerators of a job's sources in the driver, which plan the input of its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.checkpoint.ids import CheckpointId
+from holdfast.connectors.base import (
+    Enumerator,
+    EpochInput,
+    JobInfo,
+    LastingEnumerator,
+    PausingEnumerator,
+    SplitRange,
+    WatchedEnumerator,
+)
+from holdfast.metrics.job import JobMetrics
+from holdfast.runtime.plan.plan import JobPlan, SourceSpec
+from holdfast.runtime.protocol import events, instructions
+from holdfast.runtime.protocol.events import Event, PlannedInput
+from holdfast.runtime.protocol.instructions import Held
+
+__all__ = ["Inputs"]
+
+_SHORT_WAIT = 0.01
+"""With several sources, the time to wait for each in turn, in seconds."""
+_WHOLE = 1 << 40
+"""More records than any source has."""
+_NOTHING = Held(frozenset(), whole=False)
+
+
+class Inputs:
+    """The sources of a job, as its driver sees them."""
+
+    def __init__(self, metrics: JobMetrics) -> None:
+        self._metrics = metrics
+        self._enumerators: dict[str, Enumerator] = {}
+        self._held_back: set[str] = set()
+        """The sources that wait for the others of their watermark group, by uid."""
+        self.cancelled = False
+        """Whether the job ends: a source in BATCH mode is read no further. Any thread may set it."""
+
+    def open(self, spec: SourceSpec, job: JobInfo, state: Any | None) -> None:
+        """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may go on."""
+        kept = self._enumerators.get(spec.uid)
+        if isinstance(kept, LastingEnumerator) and kept.restart(job, state):
+            return
+        if kept is not None:
+            kept.close()
+        enumerator = self._enumerators[spec.uid] = spec.source.create_enumerator(job, spec.uid)
+        enumerator.start(state)
+
+    def close(self, *, ends: bool) -> None:
+        """Close the enumerators, but for those that go on unless the job ends in this driver."""
+        for uid, enumerator in list(self._enumerators.items()):
+            if ends or not isinstance(enumerator, LastingEnumerator):
+                self._enumerators.pop(uid)
+                enumerator.close()
+
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, states: Mapping[str, Any]) -> None:
+        """Tell the enumerators that the checkpoint with these states, by uid, is complete and its output visible."""
+        for uid, enumerator in self._enumerators.items():
+            enumerator.checkpoint_completed(checkpoint_id, states[uid])
+
+    def plan(self, instruction: instructions.Plan, plan: JobPlan) -> Event:
+        """Plan the input of an epoch."""
+        inputs = {}
+        # Broadcast input is planned last and completely: input that precedes another record is in the same epoch, at the
+        # latest, and is processed first.
+        broadcast = plan.broadcast_sources
+        for uid in sorted(instruction.sources, key=broadcast.__contains__):
+            most = plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
+            held = instruction.held.get(uid, _NOTHING)
+            planned = self._plan_source(uid, most, held, plan.settings.batch)
+            inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot(), held.splits)
+        return events.Planned(inputs)
+
+    def _plan_source(self, uid: str, max_records: int, held: Held, batch: bool) -> EpochInput:
+        enumerator = self._enumerators[uid]
+        if isinstance(enumerator, WatchedEnumerator):
+            self._metrics.source_answers(uid, enumerator.silence)
+        if batch:
+            return self._whole_input(uid)
+        self._held_back.discard(uid)
+        if isinstance(enumerator, PausingEnumerator):
+            enumerator.pause(held.splits)
+        elif held.whole:
+            self._held_back.add(uid)
+            return EpochInput()
+        return enumerator.plan(max_records)
+
+    def _whole_input(self, uid: str) -> EpochInput:
+        """All input of a bounded source, for the only epoch of a job in BATCH mode."""
+        ranges: list[SplitRange] = []
+        while True:
+            planned = self._enumerators[uid].plan(_WHOLE)
+            ranges += planned.ranges
+            if planned.finished or self.cancelled:
+                return EpochInput(tuple(ranges), finished=planned.finished)
+            if not planned.ranges:
+                self._enumerators[uid].wait(_SHORT_WAIT)
+
+    def sleep(self, instruction: instructions.Sleep) -> Event:
+        """Wait for input; with several sources, poll them in turn."""
+        seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
+        for uid in instruction.sources:
+            if uid not in self._held_back:  # its input is there already
+                self._enumerators[uid].wait(seconds)
+        return events.Woke()

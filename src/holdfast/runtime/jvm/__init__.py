@@ -1,0 +1,1 @@
+"""The start of Spark's JVM: which Java, with which classes already loaded."""

@@ -1,0 +1,401 @@
+"""Windows of event time that overlap and fire at their ends for all keys: elements are kept by pane, each once.
+
+A pane is the part of time that the same windows cover. Each has a table of rows, as a tumbling window has. What a window
+gives is merged from its panes: reduced values and accumulators step by step
+(`holdfast.runtime.operators.windows.pane_sums`), so that the cost does not grow with the number of panes; elements are put
+one after the other.
+
+An element that is late for some of its pane's windows, which may not have fired yet, is kept apart in a table that only the
+later windows read. The slice of a table is the number of its pane times a stride, plus the number of such windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Any
+
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.typeinfo.batches import Misfit
+from holdfast.common.windows import TimeWindow
+from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.operators.windows.pane_slices import PaneSlices
+from holdfast.runtime.operators.windows.pane_sums import PaneSums
+from holdfast.runtime.operators.windows.window_base import CHUNK, WindowsBase, WindowSpec
+from holdfast.runtime.records.copies import FIXED, copied
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import not_iterable, user_error
+from holdfast.state.cells.row import DIRTY, Row
+from holdfast.state.keys.key_groups import KeyGroupRange, key_grouper
+from holdfast.state.rows.space import StateSpace
+from holdfast.windowing.assigners import PeriodicWindows
+
+__all__ = ["PanedWindows"]
+
+_PARTS = 16
+"""A window whose rows are not all in memory fires in so many parts, by key group."""
+_REMEMBERED = 1000
+
+Span = tuple[int, int]
+"""Start and end of a window."""
+_Pairs = Iterable[tuple[Any, Any]]
+"""Keys with contents."""
+
+
+class PanedWindows(WindowsBase):
+    """Windows that consist of several panes."""
+
+    def __init__(self, spec: WindowSpec, assigner: PeriodicWindows[Any]) -> None:
+        super().__init__(spec)
+        self._assigner = assigner
+        slices = PaneSlices(assigner)
+        self._slice, self._pane, self._stride = slices.slice, slices.pane, slices.stride
+        self._least = MIN_TIMESTAMP + 2 * assigner.size
+        """The least timestamp whose windows begin within 64 bits."""
+        self._known: set[int] | None = None
+        """The slices there are; None: not looked for yet."""
+        self._apart: set[int] = set()
+        """Those of elements that are late for some windows."""
+        self._waiting: set[Span] = set()
+        self._fires: list[tuple[int, Span]] = []
+        """The waiting windows as a heap, by their last milliseconds."""
+        self._goes: list[tuple[int, int]] = []
+        """The slices as a heap, by when the last of their windows goes."""
+        self._summed = MIN_TIMESTAMP
+        """Panes before this one are in the sums."""
+        self._stale: set[Any] = set()
+        """Keys whose panes have changed since they were added up."""
+
+    def open(self) -> None:
+        """Declare the state and open the functions."""
+        assert self.context.state is not None
+        content = self._content
+        self._space = self.context.state.space("window")
+        self._space.expire_by(self.context.clock, None)
+        self._slot = 1 + self._space.register(content.column(), grows=content.keeps_elements)
+        super().open()
+        self._add = content.adder(self._slot)
+        self._result = content.result()
+        self._fits = content.declared is not None and not content.declared.is_pickled
+        self._merge = self._merger()
+        self._sums = PaneSums(self._merge)
+        self._scratch: list[Row] = []
+        self._groups_of = key_grouper(self.context.max_parallelism)
+        self._windows_of: dict[int, list[Span]] = {}
+        """The windows of panes that elements fell into lately."""
+
+    def _merger(self) -> Callable[[Any, Any], Any]:
+        """What merges two contents and leaves both as they are."""
+        merged = self._content.merged
+
+        def merge(content: Any, other: Any) -> Any:
+            if type(content) in FIXED:
+                return merged(content, other)
+            return merged(copied(content), copied(other))
+
+        return merge
+
+    # slices
+
+    def _slices(self) -> set[int]:
+        """The slices there are; when first asked, those of the checkpoint are noted."""
+        if self._known is None:
+            self._known = set()
+            for slice in self._space.tables:
+                if slice is not None:
+                    self._note(slice)
+        return self._known
+
+    def _note(self, slice: int) -> None:
+        """There is a slice: its windows will fire, and at last it goes."""
+        assert self._known is not None
+        self._known.add(slice)
+        pane, after = self._pane(slice)
+        if after:
+            self._apart.add(slice)
+        windows = self._assigner.windows(pane)
+        for window in windows[after:]:
+            if self._last(window) > self.context.clock.fired and window not in self._waiting:
+                self._waiting.add(window)
+                heappush(self._fires, (self._last(window), window))
+        heappush(self._goes, (self._cleanup_time(windows[-1]), slice))
+
+    def _last(self, window: Span) -> int:
+        return min(window[1] - 1, MAX_TIMESTAMP)
+
+    def _cleanup_time(self, window: Span) -> int:
+        return min(window[1] - 1 + self._lateness, MAX_TIMESTAMP)
+
+    # adding elements
+
+    def process(self, batch: RecordBatch) -> None:
+        """Add elements to their panes."""
+        times = self._timestamps(batch, self._least)
+        for pane, keys, values, stamps in self._cut(batch, times, self._assigner.pane, self._assigner.offset):
+            self._add_to(pane, keys, values, stamps)
+
+    def _windows_at(self, pane: int) -> list[Span]:
+        """The windows that contain a pane."""
+        windows = self._windows_of.get(pane)
+        if windows is None:
+            if len(self._windows_of) > _REMEMBERED:
+                self._windows_of.clear()
+            windows = self._windows_of[pane] = self._assigner.windows(pane)
+        return windows
+
+    def _alive(self, pane: int) -> tuple[list[Span], int]:
+        """The windows that take the current elements of a pane, and how many earlier ones do not and may yet fire."""
+        windows, passed = self._windows_at(pane), self.context.clock.passed
+        if not windows or self._cleanup_time(windows[0]) > passed:
+            return windows, 0
+        alive = [each for each in windows if self._cleanup_time(each) > passed]
+        return alive, len(windows) - len(alive)
+
+    def _note_added(self, slice: int, pane: int, keys: Iterable[Any]) -> None:
+        """Elements of these keys come to a slice."""
+        if slice not in self._slices():
+            self._note(slice)
+        if pane < self._summed:
+            self._stale.update(keys)
+
+    def _add_to(self, pane: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
+        alive, after = self._alive(pane)
+        if not alive:
+            windows, passed = self._windows_at(pane), self.context.clock.passed
+            late = [i for i, time in enumerate(times) if windows or time + self._lateness <= passed]
+            if late:
+                self._emit_late([values[i] for i in late], [times[i] for i in late])
+            return
+        slice = self._slice(pane, after)
+        if not MIN_TIMESTAMP <= slice <= MAX_TIMESTAMP:
+            told = ValueError(f"the timestamp {times[0]} is too far from 1970 for {self._assigner!r}")
+            raise user_error(told, self.context.name, self.context.uid, self._bare(values[0]), keys[0])
+        rows = self._space.table(slice).load(keys)
+        self._note_added(slice, pane, keys)
+        time = self.context.clock.watermark
+        fired = [] if self._last(alive[0]) > time else [each for each in alive if self._last(each) <= time]
+        if not fired:
+            self._add_rows(rows, values, keys)
+            return
+        # Every element within the allowed lateness fires these windows again, with what has come up to then.
+        out = Collector(self.context.copied)
+        for key, row, value in zip(keys, rows, values):
+            self._add_rows([row], [value], [key])
+            for window in fired:
+                contents = self._contents_of(key, window)
+                self._emit(out, [(key, self._total(contents))], window)
+        out.emit(self.context)
+
+    # firing
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Fire what is due."""
+        self._advance(watermark)
+
+    def _advance(self, time: int) -> None:
+        known = self._slices()
+        while self._fires and self._fires[0][0] <= time:
+            window = heappop(self._fires)[1]
+            self._waiting.discard(window)
+            self._fire(window)
+            self._drop_until(min(window[1] - 1, time))
+        self._drop_until(time)
+        if not known:
+            self._sums.clear()
+
+    def _drop_until(self, time: int) -> None:
+        """Forget the slices whose last window is gone."""
+        known = self._slices()
+        while self._goes and self._goes[0][0] <= time:
+            slice = heappop(self._goes)[1]
+            known.discard(slice)
+            self._apart.discard(slice)
+            self._space.drop(slice)
+
+    def _of_window(self, window: Span) -> list[int]:
+        """The slices that a window reads, in the order of their panes."""
+        known, length = self._slices(), self._assigner.pane
+        panes = range(self._slice(window[0], 0), self._slice(window[1], 0), self._stride)
+        found = [slice for slice in panes if slice in known]
+        for slice in self._apart:
+            pane, after = self._pane(slice)
+            if window[0] <= pane < window[1] - length + 1 and self._assigner.windows(pane).index(window) >= after:
+                found.append(slice)
+        return sorted(found) if self._apart else found
+
+    def _fire(self, window: Span) -> None:
+        slices = self._of_window(window)
+        if any(self._space.table(slice).in_store for slice in slices):
+            groups = self.context.max_parallelism
+            size = -(-groups // _PARTS)
+            held = [self._by_part(slice, size) for slice in slices]
+            for part, first in enumerate(range(0, groups, size)):
+                stored = KeyGroupRange(first, min(first + size, groups) - 1)
+                self._emit_all(self._gathered(slices, [rows.get(part, ()) for rows in held], stored), window)
+            self._forget_sums()
+        elif self._content.keeps_elements:
+            rows = [self._space.table(slice).rows.items() for slice in slices]
+            self._emit_all(self._gathered(slices, rows, None), window)
+        else:
+            self._emit_all(self._summed_up(slices, window), window)
+
+    def _by_part(self, slice: int, size: int) -> dict[int, list[tuple[Any, Row]]]:
+        """The rows in memory of a slice, by ``size`` key groups."""
+        rows = self._space.table(slice).rows
+        found: dict[int, list[tuple[Any, Row]]] = {}
+        for group, item in zip(self._groups_of(list(rows)), rows.items()):
+            found.setdefault(group // size, []).append(item)
+        return found
+
+    def _gathered(
+        self, slices: list[int], held: Sequence[Iterable[tuple[Any, Row]]], stored: KeyGroupRange | None
+    ) -> _Pairs:
+        """Keys with their contents in all of these slices.
+
+        Args:
+            slices: The slices.
+            held: The rows in memory of each.
+            stored: The key groups whose rows come from the store; None: none do.
+        """
+        found: dict[Any, list[Any]] = {}
+        slot = self._slot
+        for slice, rows in zip(slices, held):
+            for key, row in rows:
+                if row[slot] is not None:
+                    found.setdefault(key, []).append(row[slot])
+            table = self._space.table(slice)
+            if stored is not None and table.in_store:
+                for key, row in table.stored_rows(stored):
+                    if key not in table.rows and row[slot] is not None:
+                        found.setdefault(key, []).append(row[slot])
+        return ((key, self._total(contents)) for key, contents in found.items())
+
+    def _contents_of(self, key: Any, window: Span) -> list[Any]:
+        """The contents of one key's panes."""
+        slot = self._slot
+        rows = [self._space.table(slice).load((key,))[0] for slice in self._of_window(window)]
+        return [row[slot] for row in rows if row[slot] is not None]
+
+    def _total(self, contents: list[Any]) -> Any:
+        if self._content.keeps_elements:
+            return [element for each in contents for element in each]
+        return contents[0] if len(contents) == 1 else reduce(self._merge, contents)
+
+    def _summed_up(self, slices: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
+        """Keys with the sums of their panes in this window, all of which are in memory."""
+        slot, sums, tables = self._slot, self._sums, {slice: self._space.table(slice) for slice in slices}
+        apart = [slice for slice in slices if slice in self._apart]
+        for slice in apart:
+            self._stale.update(tables[slice].rows)
+        start = max(window[0], self._summed)
+        for slice in slices:
+            pane = self._pane(slice)[0]
+            if pane >= start and slice not in apart:
+                sums.add(pane, [(key, row[slot]) for key, row in tables[slice].rows.items() if row[slot] is not None])
+        self._summed = max(self._summed, window[1])
+        stale, self._stale = self._stale, set()
+        for key in stale:
+            sums.forget(key)
+        totals: dict[Any, list[Any]] = {}
+        for slice in slices if stale else ():
+            pane, rows = self._pane(slice)[0], tables[slice].rows
+            for key in stale.intersection(rows) if len(stale) < len(rows) else [key for key in rows if key in stale]:
+                content = rows[key][slot]
+                if content is not None:
+                    totals.setdefault(key, []).append(content)
+                    sums.add(pane, [(key, content)])
+        if apart:  # what is apart counts for some windows only: no sum may hold it
+            for key in stale:
+                sums.forget(key)
+            self._stale = stale
+            yield from ((key, self._total(contents)) for key, contents in totals.items())
+        yield from sums.of(window[0])
+
+    def _forget_sums(self) -> None:
+        self._sums.clear()
+        self._stale.clear()
+        self._summed = MIN_TIMESTAMP
+
+    # results
+
+    def _emit_all(self, pairs: _Pairs, window: Span) -> None:
+        waiting = iter(self.context.clock.unfired(pairs, self._last(window)))
+        while chunk := list(islice(waiting, CHUNK)):
+            if self._restore_key is not None:
+                chunk = [(self._restore_key(key), content) for key, content in chunk]
+            if self._global is not None:
+                self._global.table().load([key for key, _ in chunk])
+            out = Collector(self.context.copied)
+            self._emit(out, chunk, window)
+            out.emit(self.context)
+
+    def _emit(self, out: Collector, pairs: list[tuple[Any, Any]], span: Span) -> None:
+        """Call the window function for these keys."""
+        last, window = self._last(span), TimeWindow(*span)
+        result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements
+        take, context, own = out.take_one, self._window_context, self._own
+        if self._fits:
+            pairs = self._fitted(pairs, window)
+        context.at = window
+        key = results = None
+        try:
+            for key, content in pairs:
+                if result is not None:
+                    content = result(own(content))
+                if process is None and apply is None:
+                    out.values.append(out.copied(content))
+                    out.stamps.append(last)
+                    continue
+                if result is None:
+                    content = own(content)  # later windows read these panes again
+                context.key = key
+                if self._global is not None:
+                    self._bring_global(key)
+                elements = content if kept else [content]
+                results = process(key, context, elements) if process is not None else apply(key, window, elements)  # type: ignore[misc]
+                if results is not None:
+                    for each in results:
+                        take(each, last)
+                if self._scratch:
+                    self._wipe()
+        except (Exception, SystemExit) as error:
+            failure = not_iterable(error, results)
+            raise user_error(failure, self.context.name, self.context.uid, window, key) from error
+
+    def _fitted(self, pairs: list[tuple[Any, Any]], window: TimeWindow) -> list[tuple[Any, Any]]:
+        """Check what fires: no barrier may have seen it."""
+        fit: Callable[[list[Any]], list[Any]] = self._content.fitted
+        key = None
+        try:
+            if self._content.keeps_elements:
+                fitting = []
+                for key, content in pairs:
+                    fitting.append((key, fit(content)))
+                return fitting
+            contents = fit([content for _, content in pairs])
+            return [(key, content) for (key, _), content in zip(pairs, contents)]
+        except Misfit as error:
+            if not self._content.keeps_elements:
+                key, value = pairs[error.position]
+            else:
+                value = dict(pairs)[key][error.position]
+            raise self._misfit(error, value, window, key) from error
+
+    def window_state(self) -> StateSpace:
+        """The window function's state: a window fires once for each key, so that nothing outlives the call."""
+        assert self.context.state is not None
+        space = self.context.state.space("windows")
+        context = self._window_context
+        space.key = context.key, (context.at.start, context.at.end)
+        (space.row,) = space.table().load((space.key,))
+        if not any(each is space.row for each in self._scratch):
+            self._scratch.append(space.row)
+        return space
+
+    def _wipe(self) -> None:
+        for row in self._scratch:
+            row[1:] = [None] * (len(row) - 1)
+            row[0] &= ~DIRTY
+        self._scratch.clear()

@@ -1,0 +1,185 @@
+"""The job as the runtime executes it: vertices of chained operators, joined by channels.
+
+`holdfast.graph` makes it from the program's transformations. It is pickled once per job and unpickled in every task
+slot, so it holds operator *factories* (configuration and user functions), never open resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from holdfast.runtime.plan.settings import JobSettings
+
+if TYPE_CHECKING:
+    from holdfast.common.formats.columns import ColumnForm
+    from holdfast.common.typeinfo import TypeInformation
+    from holdfast.connectors.base import Source
+    from holdfast.runtime.plan.operator import OperatorFactory
+
+__all__ = ["Chained", "ChainEdge", "Channel", "InputKind", "JobPlan", "Partitioning", "SourceSpec", "Vertex"]
+
+
+class Partitioning(Enum):
+    """How records are spread over the subtasks of the next vertex."""
+
+    FORWARD = "FORWARD"
+    """To the subtask of the same number (needs equal parallelism)."""
+    HASH = "HASH"
+    """By the key group of the record's key: one key, one subtask."""
+    REBALANCE = "REBALANCE"
+    """Round robin."""
+    RESCALE = "RESCALE"
+    """Round robin over the receiver subtasks next to the sender."""
+    SHUFFLE = "SHUFFLE"
+    """At random, evenly."""
+    BROADCAST = "BROADCAST"
+    """To every subtask."""
+    CUSTOM = "CUSTOM"
+    """By the user's function (key, number of subtasks) -> subtask."""
+
+
+class InputKind(Enum):
+    """The kind of one input of a vertex."""
+
+    KEYED = "KEYED"
+    """Records with their keys; all records of a key reach the same subtask."""
+    BROADCAST = "BROADCAST"
+    """Every subtask gets each record."""
+    PLAIN = "PLAIN"
+    """Any records, each in one subtask."""
+
+
+@dataclass(frozen=True)
+class ChainEdge:
+    """An edge within a chain: a call, no frame."""
+
+    target: int
+    """Position in the vertex's chain."""
+    side_output: str | None = None
+    """The OutputTag's id whose records take this edge; None: the main output."""
+    key_selector: Callable[[Any], Any] | None = None
+    """Record -> key, for a target with keyed state."""
+    key_type: TypeInformation | None = None
+    """The declared type of the keys; None: keys are not checked."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """An edge between vertices: records leave as frames through Spark's shuffle."""
+
+    id: int
+    target: int
+    """The receiving vertex's id."""
+    partitioning: Partitioning
+    side_output: str | None = None
+    key_selector: Callable[[Any], Any] | None = None
+    """For HASH and CUSTOM: record -> key."""
+    key_type: TypeInformation | None = None
+    """The declared type of the keys; None: keys are not checked."""
+    partitioner: Callable[[Any, int], int] | None = None
+    """For CUSTOM."""
+    input_index: int = 0
+    """The receiver's input, an index of ``Vertex.inputs``."""
+    columns: ColumnForm | None = None
+    """For HASH: the receiver takes columns, in this form."""
+
+
+@dataclass(frozen=True)
+class Chained:
+    """One operator in a vertex's chain."""
+
+    uid: str
+    """Identifies the operator's state in checkpoints; given by the user, or derived from the graph."""
+    uid_given: bool
+    """Whether the user has given the uid."""
+    name: str
+    factory: OperatorFactory
+    edges: tuple[ChainEdge, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    output_type: TypeInformation | None = None
+    """The declared type of the output, which is fitted to it; None: the output is not checked."""
+    side_types: Mapping[str, TypeInformation] = field(default_factory=dict)
+    """The declared types of the side outputs, by tag id."""
+    key_type: TypeInformation | None = None
+    """The declared type of the keys of the operator's state."""
+    restored_key_type: TypeInformation | None = None
+    """The type in which functions get keys back from the state: the declared one, or that of the fields that the key is."""
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """The head of a source vertex; its records go to chain position 0 (an empty chain is not possible)."""
+
+    uid: str
+    uid_given: bool
+    name: str
+    source: Source
+    watermark_strategy: Any
+    """A `holdfast.common.watermark_strategy.WatermarkStrategy`."""
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A chain of operators that run in one task."""
+
+    id: int
+    name: str
+    parallelism: int
+    max_parallelism: int
+    level: int
+    """Its Spark stage: 0 for sources; otherwise one more than the highest level that feeds it."""
+    chain: tuple[Chained, ...]
+    source: SourceSpec | None = None
+    inputs: tuple[InputKind, ...] = ()
+    """The inputs of the first operator; empty for a source."""
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A whole job."""
+
+    name: str
+    vertices: tuple[Vertex, ...]
+    config: dict[str, str]
+    """The effective configuration, Flink's keys and Holdfast's."""
+    settings: JobSettings
+    """The parsed configuration of the runtime."""
+    class_aliases: Mapping[str, type[Any]] = field(default_factory=dict)
+    """By former name: the classes of pickled state that have moved."""
+
+    @property
+    def levels(self) -> int:
+        """The number of Spark stages of an epoch."""
+        return 1 + max(v.level for v in self.vertices)
+
+    def at(self, level: int) -> list[Vertex]:
+        """The vertices of one level, in the order of their partitions."""
+        return [v for v in self.vertices if v.level == level]
+
+    @cached_property
+    def broadcast_sources(self) -> frozenset[str]:
+        """The uids of sources that feed the broadcast input of a vertex and never another input beside a broadcast one."""
+        broadcast: set[int] = set()
+        others: set[int] = set()
+        for vertex in self.vertices:
+            if InputKind.BROADCAST in vertex.inputs and len(vertex.inputs) > 1:
+                for index, kind in enumerate(vertex.inputs):
+                    (broadcast if kind is InputKind.BROADCAST else others).update(self._upstream(vertex, index))
+        return frozenset(v.source.uid for v in self.vertices if v.source is not None and v.id in broadcast - others)
+
+    def _upstream(self, vertex: Vertex, index: int) -> set[int]:
+        """The vertices whose records reach an input."""
+        found: set[int] = set()
+        waiting: list[tuple[int, int | None]] = [(vertex.id, index)]
+        while waiting:
+            target, wanted = waiting.pop()
+            for sender in self.vertices:
+                channels = [channel for chained in sender.chain for channel in chained.channels if channel.target == target]
+                if sender.id not in found and any(wanted in (None, channel.input_index) for channel in channels):
+                    found.add(sender.id)
+                    waiting.append((sender.id, None))
+        return found

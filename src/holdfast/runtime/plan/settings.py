@@ -1,0 +1,220 @@
+"""JobSettings: a job's configuration, parsed once in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.checkpoint.changelog import ChangelogSettings
+from holdfast.checkpoint.stores.storage import storage_options
+from holdfast.common.config_options import (
+    AutoscalerOptions,
+    CheckpointingOptions,
+    ConfigOption,
+    EpochOptions,
+    HighAvailabilityOptions,
+    LogOptions,
+    PipelineOptions,
+    StateRecoveryOptions,
+    TraceOptions,
+)
+from holdfast.common.configuration import Configuration
+from holdfast.common.system.modes import (
+    ExternalizedCheckpointRetention,
+    HighAvailabilityMode,
+    LogFormat,
+    RuntimeExecutionMode,
+)
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.plan.autoscaling import AutoscalerSettings
+from holdfast.state.backends.backend import HEAP, StateBackendSettings
+
+__all__ = ["HeartbeatSettings", "JobSettings"]
+
+_POLLS_PER_BEAT = 2
+_LONGEST_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class HeartbeatSettings:
+    """When the driver that owns a job is dead, in seconds."""
+
+    interval: float
+    timeout: float
+
+    @property
+    def poll(self) -> float:
+        """The time between two looks of a standby driver."""
+        return min(self.interval / _POLLS_PER_BEAT, _LONGEST_POLL_S)
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """The settings of the runtime, typed and checked. They travel with the plan to every task."""
+
+    state_backend: StateBackendSettings
+    changelog: ChangelogSettings | None
+    """None: state is in the checkpoints only."""
+    parallelism: int
+    """The parallelism of operators without one of their own."""
+    epoch_target_ms: int
+    """The target duration of epochs."""
+    epoch_max_records: int
+    batch_records: int
+    frame_records: int
+    object_reuse: bool
+    """Whether operators emit the results of functions without copying them."""
+    checkpoint_uri: str
+    """The checkpoint storage; empty for a job without one."""
+    retained_checkpoints: int
+    delete_on_cancellation: bool
+    restores: bool
+    """Whether `execution.state-recovery.path` is for this job; it may be for another job of the program."""
+    restore_path: str
+    """The checkpoint or savepoint that the user asked this job to restore; empty for the latest checkpoint."""
+    claim_savepoint: bool
+    """Whether the savepoint that the job starts from belongs to the job, which deletes it."""
+    savepoint_directory: str
+    """The default directory of savepoints; empty if not configured."""
+    ignore_unclaimed_state: bool
+    batch: bool
+    """Whether the job runs in BATCH mode: one epoch with the whole input, sorted by key."""
+    aligned_timeout_ms: int | None
+    """The least time that subtasks process an epoch's input before the rest becomes channel state; None: all of it."""
+    most_channel_state: int
+    """The bytes of channel state of a subtask with which the sources stop."""
+    autoscaler: AutoscalerSettings | None
+    """None: the job keeps its parallelism."""
+    watermark_interval_ms: int
+    """The least time between periodic calls of users' watermark generators without input; 0: they are not called."""
+    standby: bool | None
+    """Whether the driver stands by while another one owns the job; None: only if it is started again when it dies."""
+    heartbeat: HeartbeatSettings
+    temporary_directory: str
+    """Parent of local stores and spilled frames; empty for the default."""
+    log_as_json: bool = False
+    trace_endpoint: str = ""
+    """The URL that traces are sent to; empty for none."""
+    trace_timeout_ms: int = 10_000
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    """The ``s3.*`` keys."""
+    job_parameters: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> JobSettings:
+        """Parse a configuration.
+
+        Raises:
+            ConfigurationError: a setting is not of its type or out of its range.
+        """
+        settings = Configuration.from_dict(config)
+        target = _positive(settings, EpochOptions.TARGET_DURATION)
+        interval = settings.get(CheckpointingOptions.INTERVAL)
+        availability = settings.get(HighAvailabilityOptions.TYPE)
+        restores = settings.get(StateRecoveryOptions.JOB_NAME) in (None, settings.get(PipelineOptions.NAME))
+        try:
+            state_backend = StateBackendSettings.of(config)
+            changelog = ChangelogSettings.of(config)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+        if changelog is not None and state_backend.kind == HEAP:
+            raise ConfigurationError(
+                "state.changelog.storage: changelogs need a state backend with a store on disk; set state.backend.type to "
+                "rocksdb"
+            )
+        return cls(
+            state_backend=state_backend,
+            changelog=changelog,
+            parallelism=settings.get(PipelineOptions.PARALLELISM) or 1,
+            epoch_target_ms=min(target, interval) if interval else target,
+            epoch_max_records=_positive(settings, EpochOptions.MAX_RECORDS),
+            batch_records=_positive(settings, EpochOptions.BATCH_RECORDS),
+            frame_records=_positive(settings, EpochOptions.FRAME_RECORDS),
+            object_reuse=settings.get(PipelineOptions.OBJECT_REUSE),
+            checkpoint_uri=settings.get(CheckpointingOptions.DIR) or "",
+            retained_checkpoints=_positive(settings, CheckpointingOptions.NUM_RETAINED),
+            delete_on_cancellation=settings.get(CheckpointingOptions.RETENTION)
+            is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
+            restores=restores,
+            restore_path=(settings.get(StateRecoveryOptions.PATH) or "") if restores else "",
+            claim_savepoint=_claims(settings),
+            savepoint_directory=settings.get(CheckpointingOptions.SAVEPOINT_DIR) or "",
+            ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
+            batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
+            aligned_timeout_ms=settings.get(CheckpointingOptions.ALIGNED_TIMEOUT)
+            if settings.get(CheckpointingOptions.UNALIGNED)
+            else None,
+            most_channel_state=_positive(settings, EpochOptions.MAX_CHANNEL_STATE),
+            autoscaler=_autoscaler(settings),
+            watermark_interval_ms=settings.get(PipelineOptions.AUTO_WATERMARK_INTERVAL),
+            standby=None if availability is None else availability is HighAvailabilityMode.STORAGE,
+            heartbeat=_heartbeat(settings),
+            temporary_directory=config.get("io.tmp.dirs", ""),
+            log_as_json=settings.get(LogOptions.FORMAT) is LogFormat.JSON,
+            trace_endpoint=_trace_endpoint(settings),
+            trace_timeout_ms=_positive(settings, TraceOptions.TIMEOUT),
+            storage_options=storage_options(config),
+            job_parameters=settings.get(PipelineOptions.GLOBAL_JOB_PARAMETERS),
+        )
+
+
+def _positive(settings: Configuration, option: ConfigOption[int]) -> int:
+    value = settings.get(option)
+    if value < 1:
+        raise ConfigurationError(f"{option.key} must be at least 1, got {value}")
+    return value
+
+
+def _heartbeat(settings: Configuration) -> HeartbeatSettings:
+    interval = _positive(settings, HighAvailabilityOptions.HEARTBEAT_INTERVAL)
+    timeout = settings.get(HighAvailabilityOptions.HEARTBEAT_TIMEOUT)
+    if timeout < 2 * interval:
+        raise ConfigurationError(
+            f"{HighAvailabilityOptions.HEARTBEAT_TIMEOUT.key} is {timeout} ms: give at least twice "
+            f"{HighAvailabilityOptions.HEARTBEAT_INTERVAL.key}, {interval} ms: one late heartbeat must not end a driver"
+        )
+    return HeartbeatSettings(interval / 1000, timeout / 1000)
+
+
+def _autoscaler(settings: Configuration) -> AutoscalerSettings | None:
+    if not settings.get(AutoscalerOptions.ENABLED):
+        return None
+    least, most = _positive(settings, AutoscalerOptions.MIN_PARALLELISM), settings.get(AutoscalerOptions.MAX_PARALLELISM)
+    if most is not None and most < least:
+        raise ConfigurationError(
+            f"{AutoscalerOptions.MAX_PARALLELISM.key} is {most}, less than {AutoscalerOptions.MIN_PARALLELISM.key}, {least}"
+        )
+    utilization = settings.get(AutoscalerOptions.UTILIZATION_TARGET)
+    if not 0 < utilization < 1:
+        raise ConfigurationError(f"{AutoscalerOptions.UTILIZATION_TARGET.key} must be between 0 and 1, got {utilization}")
+    return AutoscalerSettings(
+        least,
+        most,
+        utilization,
+        _positive(settings, AutoscalerOptions.STABILIZATION_INTERVAL) / 1000,
+        _positive(settings, AutoscalerOptions.METRICS_WINDOW) / 1000,
+    )
+
+
+def _claims(settings: Configuration) -> bool:
+    mode = settings.get(StateRecoveryOptions.CLAIM_MODE).strip().upper()
+    if mode not in ("NO_CLAIM", "CLAIM"):
+        raise ConfigurationError(
+            f"{StateRecoveryOptions.CLAIM_MODE.key} is {mode}: it must be NO_CLAIM (the savepoint stays as it is) or CLAIM "
+            "(the job deletes it once it has its own copy)"
+        )
+    return mode == "CLAIM"
+
+
+def _trace_endpoint(settings: Configuration) -> str:
+    reporters = settings.get(TraceOptions.REPORTERS)
+    if not reporters:
+        return ""
+    if reporters.strip() != "otel":
+        raise ConfigurationError(f"{TraceOptions.REPORTERS.key} is {reporters}: the only reporter of traces is otel")
+    endpoint = settings.get(TraceOptions.ENDPOINT)
+    if not endpoint:
+        raise ConfigurationError(
+            f"{TraceOptions.ENDPOINT.key} is not set: the URL of the collector of traces, such as http://localhost:4318"
+        )
+    return endpoint

@@ -1,0 +1,203 @@
+"""Messages between the coordinator and the tasks of an epoch: assignments and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from holdfast.checkpoint.ids import NO_POSITION, CheckpointId, Epoch, LogPosition
+from holdfast.checkpoint.layers import SubtaskChange
+from holdfast.checkpoint.metadata import ListedState
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.base import Committable, JobInfo, SplitRange
+from holdfast.metrics.stats import LateRecord
+from holdfast.runtime.plan.event_time import SplitTime
+from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.plan.redistribution import OperatorSnapshot
+from holdfast.runtime.records.samples import Edge, EdgeSample
+from holdfast.runtime.time.clock import EventTime
+
+__all__ = [
+    "SENDING",
+    "Deadline",
+    "EpochAssignment",
+    "JobSetup",
+    "OperatorReport",
+    "SourceAssignment",
+    "StandbyStatus",
+    "TaskId",
+    "TaskReport",
+    "task_name",
+]
+
+TaskId = tuple[int, int]
+"""Vertex and subtask."""
+
+SENDING = ""
+"""Stands for a uid where the time of a chain's outputs is counted: key selectors, partitioning and frames."""
+
+
+@dataclass(frozen=True)
+class JobSetup:
+    """The job as a task slot gets it, once per start of the job."""
+
+    plan: JobPlan
+    job: JobInfo
+    started: str
+    """Unique to this start of the job in this driver: a slot serves one start at a time."""
+    takeover: LogPosition = NO_POSITION
+    """The position of the driver's take-over in the checkpoint log. Tasks check that they see it; 0: no check."""
+
+
+@dataclass(frozen=True)
+class SourceAssignment:
+    """The input of one source subtask in an epoch."""
+
+    ranges: tuple[SplitRange, ...]
+    splits: dict[str, SplitTime]
+    """The event time of all splits of the subtask that may still have records."""
+    watermark: int
+    """The last emitted watermark of the subtask."""
+    finished: bool
+    """Whether the source ends with this epoch."""
+
+
+class Deadline(NamedTuple):
+    """How long a subtask processes an epoch's input, in seconds."""
+
+    seconds: float
+    behind: float
+    """The same for a subtask with channel state of earlier epochs."""
+
+
+@dataclass(frozen=True)
+class EpochAssignment:
+    """One run of one epoch, as assigned to its tasks."""
+
+    epoch: Epoch
+    """The id of the checkpoint that completes it."""
+    run: int
+    """The number of earlier runs of this epoch."""
+    base: CheckpointId
+    """The completed checkpoint that the epoch continues; 0 for none."""
+    committed: CheckpointId
+    """The last checkpoint whose committables have been committed."""
+    generation: int
+    restarts: int
+    processing_time: int
+    tokens: dict[TaskId, str]
+    """The token of the state that each subtask continues; empty to begin without state."""
+    speed: float = 1.0
+    """Of processing time during the epoch; less than 1 while the wall clock has to catch up with it."""
+    asked: int | None = None
+    """When the sources were asked for input last, in ms of the driver's monotonic clock; None: not since the job's start."""
+    sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
+    deadlines: dict[int, Deadline] = field(default_factory=dict)
+    """By vertex: when its subtasks leave the rest of the input to the next epoch."""
+    later: Mapping[TaskId, str] = field(default_factory=dict)
+    """Later tasks of the same slot, which may begin with channel state before their frames arrive, with their tokens."""
+    trace: bool = False
+    """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
+    sampled: frozenset[Edge] = frozenset()
+    """The edges of which somebody wants a sample."""
+    standbys: Mapping[int, Sequence[TaskId]] = field(default_factory=dict)
+    """By slot: the subtasks of other hosts for which the slots on the task's host stand by."""
+
+    def early(self, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
+        """Those of the tasks that may start early, with their tokens: those with a deadline and a state to continue."""
+        return {task: self.tokens[task] for task in tasks if task[0] in self.deadlines and self.tokens.get(task)}
+
+
+@dataclass(frozen=True)
+class StandbyStatus:
+    """A standby copy of a subtask's keyed state."""
+
+    task: TaskId
+    host: str
+    lag: int | None = None
+    """The records of its changelogs that it lacks, as far as it knows; None before it has held all of them."""
+    whole_at: float | None = None
+    """When it last held all of them, by the host's monotonic clock."""
+    lag_seconds: float | None = None
+    """The time since then, when it was asked."""
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """The change of one operator's state in one subtask since the checkpoint that the epoch continues."""
+
+    change: SubtaskChange | None = None
+    """None: the state is unchanged, or there is none."""
+    schemas: dict[str, Any] = field(default_factory=dict)
+    """By fingerprint: the schema of the keyed state, plain data, if ``change`` replaces the state."""
+    listed: dict[str, ListedState] = field(default_factory=dict)
+    """The listed states by name."""
+    generator: Any = None
+    """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
+    size: int = 0
+    """The size of all files of the state, in bytes."""
+
+    @staticmethod
+    def whole(snapshot: OperatorSnapshot) -> OperatorReport:
+        """The report of a state whose predecessor the driver does not have."""
+        return OperatorReport(SubtaskChange(snapshot.state), snapshot.schemas, snapshot.listed, snapshot.generator)
+
+
+@dataclass
+class TaskReport:
+    """The report of a task at its barrier."""
+
+    task: TaskId
+    attempt: str
+    """Unique to this run of this task."""
+    error: BaseException | None = None
+    seen: dict[int, bytes] = field(default_factory=dict)
+    """By channel: the `seen_attempts` of the senders whose frames were read."""
+    state: dict[str, OperatorReport] = field(default_factory=dict)
+    """By uid: the operators with keyed state, listed state or watermark generators."""
+    event_times: dict[str, EventTime] = field(default_factory=dict)
+    """By uid: the event times of the operators."""
+    committables: list[Committable] = field(default_factory=list)
+    splits: dict[str, SplitTime] = field(default_factory=dict)
+    watermark: int = MIN_TIMESTAMP
+    processing_time: int = 0
+    """The subtask's processing time at the barrier, in ms."""
+    next_timer: int | None = None
+    """Processing time of the earliest timer or window, in ms."""
+    records_in: int = 0
+    records_out: int = 0
+    records_written: int = 0
+    """Records given to sinks."""
+    busy_seconds: float = 0.0
+    operator_seconds: dict[str, float] = field(default_factory=dict)
+    """By uid, and `SENDING`: the time that the operators themselves took."""
+    late_dropped: int = 0
+    late: list[LateRecord] = field(default_factory=list)
+    """The first of them."""
+    samples: dict[int, EdgeSample] = field(default_factory=dict)
+    """By receiving vertex: the samples that the assignment asks for."""
+    uploading: Epoch | None = None
+    """The epoch in which a running background upload began."""
+    delta_bytes: int = 0
+    found_state: bool | None = None
+    """Whether the state was local (in the slot or on disk) or had to be fetched; None: there was no state."""
+    input_waits: bool = False
+    """Whether input of this epoch or an earlier one is not processed."""
+    channel_state: int = 0
+    """The bytes of that input."""
+    input_seconds: float | None = None
+    """The time that the deadline has bounded; None without a deadline."""
+    phases: dict[str, float] = field(default_factory=dict)
+    standbys: list[StandbyStatus] = field(default_factory=list)
+    """Those on the host of the task that the assignment asks for."""
+    stood_by: StandbyStatus | None = None
+    """The standby copy with which the subtask came to its host in this epoch."""
+    user_metrics: dict[str, Any] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    """Warnings for the user, by subject: all since the operators were opened, as reports of failed attempts are lost."""
+
+
+def task_name(vertex_name: str, subtask: int, parallelism: int) -> str:
+    """The name of a task in Flink's format: ``Map -> Sink (1/2)``."""
+    return f"{vertex_name} ({subtask + 1}/{parallelism})"

@@ -1,0 +1,81 @@
+"""Results of `map` that something else holds, too: they are copied. Compiled (`holdfast.compiled`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.common.types import Row
+from holdfast.runtime.records.copies import FIXED, Copy, fixed
+
+__all__ = ["own_each"]
+
+
+def own_each(mapped: list[Any], values: Iterable[Any], copied: Copy) -> None:
+    """Replace results of `map` that something else holds, in whole or in part, by copies.
+
+    A function may return one object for several elements, and a later function change it. A fresh object needs no copy, and
+    neither does the element itself.
+
+    Args:
+        mapped: The results.
+        values: The elements.
+        copied: Copies a result.
+    """
+    position = 0
+    for result, value in zip(mapped, values):
+        kind = type(result)
+        if kind is tuple:
+            for each in result:
+                if type(each) not in FIXED:
+                    each = None  # it counts as a reference
+                    if result is not value and not _alone(result):
+                        mapped[position] = copied(result)
+                    break
+        elif kind not in FIXED and result is not value and (_references(result) > _OF_A_RESULT or not _alone(result)):
+            mapped[position] = copied(result)
+        position += 1  # noqa: SIM113, an integer of C
+
+
+_references = sys.getrefcount
+
+
+def _alone(result: Any) -> bool:
+    """Whether nothing but this object holds its parts; False also where that is not known."""
+    kind = type(result)
+    parts: Any
+    if kind is tuple or kind is list:
+        parts = result
+    elif kind is dict:
+        parts = result.values()
+    elif kind is Row:
+        parts = result._values
+    elif isinstance(result, (list, dict, set, tuple)) or hasattr(kind, "__slots__") or not hasattr(result, "__dict__"):
+        return False
+    else:
+        parts = result.__dict__.values()
+    if fixed(map(type, parts)):
+        return True
+    for part in parts:  # noqa: SIM110, `_OF_A_PART` is counted in such a loop
+        if type(part) not in FIXED and (_references(part) > _OF_A_PART or not _alone(part)):
+            return False
+    return True
+
+
+def _of_a_result() -> int:
+    """The references of an object that only a list of results holds, in a loop as that of `own_each`."""
+    for result, _ in zip([object()], [None]):
+        return _references(result)
+    raise AssertionError
+
+
+def _of_a_part() -> int:
+    """The same for a part, in a loop as that of `_alone`."""
+    for part in [object()]:
+        return _references(part)
+    raise AssertionError
+
+
+_OF_A_RESULT = _of_a_result()
+_OF_A_PART = _of_a_part()

@@ -1,0 +1,42 @@
+"""What a task slot's process does, once `holdfast.runtime.slots.slot_starter_main` has forked it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from holdfast.runtime.slots.slot_server import SlotServer
+
+__all__ = ["ignore_interrupts", "run_slot"]
+
+_SWITCH_INTERVAL = 0.001
+"""Seconds after which a thread lets another one run. The task gives the interpreter away with each read and write, and waits
+for it until then while a merge or an upload runs in the background."""
+
+
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the driver; a slot ends when the job does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_slot(path: str, executor: int, lock: int) -> NoReturn:
+    """Be the slot until it is no longer needed, then end the process. For ``lock`` see `SlotServer`."""
+    # The slot's own log is its standard error, a file; the program's output goes to Spark's.
+    own = logging.StreamHandler(sys.stderr)
+    own.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("holdfast")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(own)
+    logger.propagate = False
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stderr = sys.stdout
+    try:
+        SlotServer(path, executor, lock).serve()
+    except Exception:
+        logging.getLogger("holdfast.slot").exception("the slot failed")
+        os._exit(1)
+    os._exit(0)  # threads of client libraries must not keep the process alive

@@ -1,0 +1,187 @@
+"""OpenChain: a subtask's operators with their state, restored from a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.metadata import CHANNEL_STATE, KeyedHandle, ListPart, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.common.values.pickling import use_class_aliases
+from holdfast.connectors.base import Committable
+from holdfast.runtime.channels.channels import Send
+from holdfast.runtime.plan.definitions import vertex_on
+from holdfast.runtime.plan.listed_states import ListedStates
+from holdfast.runtime.plan.operator import StateKind
+from holdfast.runtime.plan.plan import JobPlan, Vertex
+from holdfast.runtime.plan.redistribution import OperatorSnapshot, assigned
+from holdfast.runtime.plan.task_messages import JobSetup
+from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.changelogs import opener
+from holdfast.runtime.task.early_restore import EarlyRestore
+from holdfast.runtime.task.event_times import event_times
+from holdfast.runtime.task.keyed_states import KeyedStates, KeyedSubtask
+from holdfast.runtime.task.time_slices import Slices, TimeSlices
+from holdfast.runtime.time.clock import EventTime
+
+__all__ = ["OpenChain", "Restored", "TaskResources", "quietly", "restored"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskResources:
+    """What the subtasks of a process share."""
+
+    storage: Storage
+    """The checkpoint storage."""
+    directory: str
+    """The job's local directory for state."""
+    uploads: ThreadPoolExecutor
+    """Runs background uploads."""
+    seconds: Callable[[], float] = time.monotonic
+    """The clock of processing time."""
+    slices: Callable[[float], Slices] = TimeSlices
+    """Cuts the work before a deadline, in so many seconds, into parts."""
+    early: EarlyRestore | None = None
+    """The keyed state that was restored before the first epoch."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a checkpoint has for a subtask."""
+
+    operators: Mapping[str, OperatorSnapshot]
+    """The state of its operators, by uid."""
+    times: Mapping[str, EventTime] = field(default_factory=dict)
+    """Their event times, by uid."""
+    channel_state: Sequence[ListPart] = ()
+    """The input that it has not processed."""
+    uncommitted: Sequence[Committable] = ()
+    """The checkpoint's committables, if they may not have been committed yet."""
+
+
+def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
+    """What a checkpoint's operators have for a subtask, also if it was taken at another parallelism."""
+    stored = {
+        chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
+        for chained in vertex.chain
+        if chained.uid in operators
+    }
+    head = stored.get(vertex.chain[0].uid)
+    waiting = [] if head is None else head.state.lists.get(CHANNEL_STATE, [])
+    return Restored(stored, event_times(plan, operators, vertex, subtask), waiting)
+
+
+class OpenChain:
+    """The operators of a subtask, open, with keyed and listed state.
+
+    Args:
+        setup: The job, with functions that have not been used yet.
+        vertex: The subtask's vertex, out of ``setup``.
+        subtask: Its number.
+        resources: Of the process that it runs in.
+        state: The checkpoint's state; None to begin without state.
+        send: Takes the frames for other tasks.
+        restarts: The number of the job's restarts.
+        keyed: The keyed state, if restoring it from the same checkpoint has begun already.
+    """
+
+    def __init__(
+        self,
+        setup: JobSetup,
+        vertex: Vertex,
+        subtask: int,
+        resources: TaskResources,
+        state: Restored | None,
+        send: Send,
+        restarts: int = 0,
+        keyed: KeyedStates | None = None,
+    ) -> None:
+        stored, times = (state.operators, state.times) if state is not None else ({}, {})
+        vertex = vertex_on(vertex, stored)
+        self._vertex = vertex
+        self._subtask = subtask
+        self._resources = resources
+        self._paths = JobPaths.of(setup.job.job_name)
+        use_class_aliases(setup.plan.class_aliases)
+        with ExitStack() as stack:
+            self.keyed = keyed or KeyedStates(
+                resources.storage,
+                self._paths,
+                KeyedSubtask.of(vertex, subtask),
+                setup.plan.settings.state_backend,
+                resources.directory,
+                resources.uploads,
+                opener(setup, vertex, subtask),
+                () if state is None else state.uncommitted,
+            )
+            stack.callback(quietly, "close the local store", self.keyed.close)
+            self.states = self.keyed.open(stored)
+            """The keyed state of the operators, by uid."""
+            for chained in vertex.chain:
+                if chained.uid in self.states:
+                    declared = None if chained.key_type is None else chained.key_type.to_dict()
+                    self.states[chained.uid].registry.key(declared)
+            self.lists = {
+                chained.uid: ListedStates(
+                    resources.storage, stored.get(chained.uid), f"{chained.name!r} (uid {chained.uid!r})"
+                )
+                for chained in vertex.chain
+                if StateKind.LISTED in chained.factory.state
+            }
+            """The listed state of the operators, by uid."""
+            self.chain = Chain(setup, vertex, subtask, self.states, self.lists, send, restarts, times)
+            stack.callback(quietly, "close the operators", self.chain.close)
+            stack.callback(self._abort_epoch)
+            self.chain.open()
+            self.keyed.replay()
+            if state is not None:
+                generators = {uid: each.generator for uid, each in stored.items() if each.generator is not None}
+                self.chain.resume(generators)
+            self._closing = stack.pop_all()
+
+    def snapshot(self, generation: int, epoch: Epoch) -> dict[str, OperatorSnapshot]:
+        """Write the epoch's changes at the barrier; returns the state of the operators, by uid."""
+        keyed = self.keyed.snapshot(generation, epoch)
+        generators = self.chain.snapshot_generators()
+        snapshots = {}
+        for uid in {**keyed, **self.lists, **generators}:
+            handles: list[KeyedHandle] = []
+            schemas: dict[str, Any] = {}
+            if uid in keyed:
+                handles, schema = keyed[uid]
+                schemas = {schema.fingerprint: schema.plain()}
+
+            new_path = partial(self.new_path, generation, epoch, uid, "list")
+            lists, listed = self.lists[uid].snapshot(new_path) if uid in self.lists else ({}, {})
+            snapshots[uid] = OperatorSnapshot(SubtaskState(handles, lists), schemas, listed, generators.get(uid))
+        return snapshots
+
+    def new_path(self, generation: int, epoch: Epoch, uid: str, kind: str) -> str:
+        """The path of a new file of an operator's state."""
+        return self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), kind)
+
+    def _abort_epoch(self) -> None:
+        for operator in self.chain.opened:
+            quietly("abort the epoch's output", operator.abort_epoch)
+
+    def close(self) -> None:
+        """Abort the epoch's output and close everything; uncommitted state is dropped."""
+        self._closing.close()
+
+
+def quietly(what: str, action: Callable[[], None]) -> None:
+    """Clean up; a failure is logged and does not hide the one before."""
+    try:
+        action()
+    except Exception:
+        log.warning("could not %s", what, exc_info=True)

@@ -1,0 +1,155 @@
+"""Clock: the event time and the processing time of one operator, and what is late and over by its event time.
+
+Every operator has an event time of its own. It moves when a watermark is forwarded to the operator, which is after the
+operators before it have fired: their results come before the watermark that fired them. What an operator has fired is part
+of its state, so its event time is stored with it (`EventTime`), by key group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdfast.common.formats.positions import picker, positions_by
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.metrics.stats import LateRecord
+from holdfast.runtime.records.records import Emit, RecordBatch
+from holdfast.state.keys.key_groups import key_grouper
+
+__all__ = ["Clock", "EventTime", "GroupTime", "Passing"]
+
+T = TypeVar("T")
+
+GroupTime = tuple[int, int, int]
+"""The first and the last of some key groups, and the watermark up to which an operator has fired for them."""
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """The event time of an operator in one subtask, as a checkpoint holds it."""
+
+    watermark: int = MIN_TIMESTAMP
+    """Everything up to here has fired."""
+    ahead: tuple[GroupTime, ...] = ()
+    """Key groups for which more has fired: before a rescaling they belonged to a subtask that was further."""
+
+
+@dataclass
+class Passing:
+    """The records that pass through the operators of a chain that share their watermarks."""
+
+    late_by: int = MIN_TIMESTAMP
+    """While late records pass: the watermark of their own split. Otherwise the least timestamp."""
+
+
+class _Ahead:
+    """The key groups whose event time is ahead of that of their operator in a subtask.
+
+    >>> ahead = _Ahead([(0, 0, 70)], max_parallelism=1)
+    >>> list(ahead.unfired([("k", 1)], 60)), list(ahead.unfired([("k", 1)], 71))
+    ([], [('k', 1)])
+    """
+
+    def __init__(self, times: Sequence[GroupTime], max_parallelism: int) -> None:
+        self.times = tuple(times)
+        self._max_parallelism = max_parallelism
+        self._groups_of = key_grouper(max_parallelism)
+        self._watermarks = {group: watermark for first, last, watermark in times for group in range(first, last + 1)}
+
+    def beyond(self, watermark: int) -> _Ahead | None:
+        """Those that are ahead of a watermark; None without any."""
+        times = [time for time in self.times if time[2] > watermark]
+        if len(times) == len(self.times):
+            return self
+        return _Ahead(times, self._max_parallelism) if times else None
+
+    def of(self, keys: Iterable[Any]) -> list[int]:
+        """The event time of each key; for one that is not ahead the least."""
+        watermarks = self._watermarks
+        return [watermarks.get(group, MIN_TIMESTAMP) for group in self._groups_of(list(keys))]
+
+    def unfired(self, pairs: Iterable[tuple[Any, T]], time: int) -> Iterator[tuple[Any, T]]:
+        """The pairs of a key and something for whose keys nothing of this time has fired."""
+        listed = list(pairs)
+        for pair, watermark in zip(listed, self.of(key for key, _ in listed)):
+            if watermark < time:
+                yield pair
+
+    def parts(self, batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
+        """Cut a batch by the event time of its keys; the order of each key's elements stays."""
+        assert batch.keys is not None
+        keys, values = list(batch.keys), list(batch.values)
+        stamps = None if batch.timestamps is None else list(batch.timestamps)
+        for watermark, positions in positions_by(self.of(keys)).items():
+            pick = picker(positions)
+            timed = None if stamps is None else list(pick(stamps))
+            yield watermark, RecordBatch(list(pick(values)), timed, list(pick(keys)))
+
+
+@dataclass
+class Clock:
+    """The two times of an operator. Both move between batches only."""
+
+    watermark: int = MIN_TIMESTAMP
+    """Event time."""
+    processing_time: int = 0
+    late_dropped: int = 0
+    late: list[LateRecord] = field(default_factory=list)
+    """The first late records that were dropped in the epoch."""
+    passing: Passing = field(default_factory=Passing)
+    """What its elements are."""
+    fired: int = MIN_TIMESTAMP
+    """The watermark up to which the operator has fired for all keys: its event time, until the advance to that is over."""
+    ahead: _Ahead | None = None
+    """The key groups for which it has fired more."""
+
+    def restore(self, time: EventTime, max_parallelism: int) -> None:
+        """Go on from a checkpoint."""
+        self.watermark = self.fired = time.watermark
+        self.ahead = _Ahead(time.ahead, max_parallelism) if time.ahead else None
+
+    @property
+    def event_time(self) -> EventTime:
+        """Event time for the checkpoint."""
+        return EventTime(self.watermark, () if self.ahead is None else self.ahead.times)
+
+    def advance(self, watermark: int, fire: Callable[[int], None]) -> bool:
+        """Advance event time, and fire what is due; False if it was reached before."""
+        if watermark <= self.watermark:
+            return False
+        self.watermark = watermark
+        fire(watermark)
+        self.fired = watermark
+        if self.ahead is not None:
+            self.ahead = self.ahead.beyond(watermark)
+        return True
+
+    def reached(self, key: Any) -> int:
+        """The event time of a key."""
+        return self.watermark if self.ahead is None else max(self.watermark, *self.ahead.of((key,)))
+
+    def unfired(self, pairs: Iterable[tuple[Any, T]], time: int) -> Iterable[tuple[Any, T]]:
+        """Those of a key and something for whose keys nothing of this time has fired."""
+        return pairs if self.ahead is None else self.ahead.unfired(pairs, time)
+
+    def process_by_key(self, process: Emit, batch: RecordBatch) -> None:
+        """Process each element at the event time of its key."""
+        if self.ahead is None or batch.keys is None:
+            process(batch)
+            return
+        reached = self.watermark
+        try:
+            for watermark, part in self.ahead.parts(batch):
+                self.watermark = max(reached, watermark)
+                process(part)
+        finally:
+            self.watermark = reached
+
+    @property
+    def passed(self) -> int:
+        """The watermark that decides whether the current elements are late: the operator's, or that of their own split.
+
+        Whatever is to happen at a time up to this one is over for them: they are late for a window that goes then.
+        """
+        return max(self.watermark, self.passing.late_by)

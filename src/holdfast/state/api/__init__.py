@@ -1,0 +1,1 @@
+"""What programs see of state: descriptors, and the interfaces of the handles."""

@@ -1,0 +1,220 @@
+"""The three parts of a state backend: local store, delta log and materialisation.
+
+`holdfast.state.backends.keyed_backend.KeyedStateBackend` drives them; the rest of the runtime does not know which backend it
+uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.checkpoint.changelog import ChangelogLog
+from holdfast.checkpoint.handles import Handle, LogRange
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.common.config_values import parse_memory_size
+from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.rows.arriving_deltas import ArrivingDeltas
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.store.store import rocksdb_settings
+from holdfast.state.stored.delta import Change, StoredDelta
+from holdfast.state.stored.schema import OperatorSchema
+
+__all__ = [
+    "HEAP",
+    "PART",
+    "ROCKSDB",
+    "DeltaLog",
+    "LocalStore",
+    "Materialisation",
+    "Place",
+    "StateBackendSettings",
+    "clip",
+    "paths_of",
+    "size_of",
+]
+
+HEAP = "heap"
+ROCKSDB = "rocksdb"
+PART = "part"
+"""Not a job's backend: it reads a part of a checkpoint once (`holdfast.state.backends.part_store`)."""
+
+
+@dataclass(frozen=True)
+class StateBackendSettings:
+    """The state backend as configured."""
+
+    kind: str
+    rocksdb: Mapping[str, str]
+    cache_bytes: int
+    """Memory budget for one subtask's rows, in bytes (an estimate); rows beyond it move to the store."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> StateBackendSettings:
+        """Read the settings from a configuration.
+
+        Raises:
+            ValueError: an unknown backend or an invalid value.
+        """
+        kind = config.get("state.backend.type", ROCKSDB)
+        kind = {"hashmap": HEAP, "rocksdb": ROCKSDB, "filesystem": HEAP, "jobmanager": HEAP}.get(kind, kind)
+        if kind not in (HEAP, ROCKSDB):
+            raise ValueError(f"state.backend.type is {kind!r}; it must be hashmap or rocksdb")
+        try:
+            cache = parse_memory_size(config.get("state.backend.cache.size", "256mb"))
+        except ValueError as error:
+            raise ValueError(f"state.backend.cache.size: {error}") from None
+        return cls(kind, rocksdb_settings(config), cache)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The owner of the state and its locations."""
+
+    where: str
+    """The operator, for error messages."""
+    groups: KeyGroupRange
+    """The key groups of the subtask."""
+    max_parallelism: int
+    storage: Storage
+    directory: str
+    """Local directory, exclusive to this operator and subtask."""
+    changelog: ChangelogLog | None = None
+    """The log that holds the state, too."""
+    uncommitted: Sequence[Any] = ()
+    """The log's committables in the checkpoint to restore, if they may not have been committed yet."""
+
+
+class LocalStore(Protocol):
+    """The state's life cycle on this host."""
+
+    reused: bool
+    """Whether `open` could reuse the store left on this host."""
+    complete: bool
+    """Whether `open` has restored all of the state: there is nothing to replay."""
+    changelog: KeyedChangelog | None
+    """Writes the log of the state."""
+    migrated: str
+    """The `OperatorSchema.evolved` up to which all rows in the store have been rewritten."""
+
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
+        """Open the state of this subtask's key groups from the RocksDB files in these handles.
+
+        The caller then applies the dumps and deltas of the handles.
+
+        Raises:
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+
+    @property
+    def arriving(self) -> bool:
+        """Whether files of the restored checkpoint are still being fetched, so that later checkpoints must refer to them."""
+
+    def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
+        """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
+
+    def fetch_rest(self) -> None:
+        """Begin to fetch, in the background, what `open` has left in the storage."""
+
+    def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
+        """Those of the deltas whose rows the store may lack."""
+
+    def follow(self, handles: Sequence[KeyedHandle]) -> None:
+        """Tag rows that enter the store from now on with the checkpoint of these handles."""
+
+    def flushed_ahead(self) -> bool:
+        """Whether `adopt` takes little time. If not, it will after some epochs: what it would wait for has begun."""
+
+    def adopt(self, handles: Sequence[KeyedHandle]) -> None:
+        """Prepare for a checkpoint of these handles, the first with a new base or a merged delta, that may be completed."""
+
+    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+        """Write the rows of these handles, or newer ones, to the store, some with each step.
+
+        Between two steps epochs may run. At the end, a restart on this host need not read the handles' deltas, and a base
+        that covers them can begin.
+        """
+
+    def committed(self) -> None:
+        """An epoch since `open` is complete."""
+
+    def check(self) -> None:
+        """Check what is known of files that `open` has left unread, or unfetched.
+
+        Raises:
+            CorruptFile: one of them was found to be altered, or is missing.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+
+    def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
+        """Evict rows until memory is within the budget; only committed rows are evicted.
+
+        ``restoring``: a restore may leave more in memory, which later calls evict by and by.
+        """
+
+    def close(self) -> None:
+        """Close the store; its files stay for this host's next process."""
+
+
+class DeltaLog(Protocol):
+    """The changes of each epoch, in storage that survives this host."""
+
+    def append(self, changes: Sequence[Change], path: str) -> Handle:
+        """Store an epoch's changes; ``path`` names them uniquely."""
+
+    def stored(self, handle: Handle) -> StoredDelta:
+        """Read a delta to `join` it with others.
+
+        Raises:
+            CorruptFile: the file is missing or altered.
+        """
+
+    def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
+        """Store adjacent deltas as one; ``path`` names it uniquely."""
+
+    def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
+        """Read the changes of these key groups from a delta or a dump.
+
+        Raises:
+            CorruptFile: the file is missing or altered.
+        """
+
+
+class Materialisation(Protocol):
+    """Writes a new base, which bounds the number of deltas that a restore replays."""
+
+    kind: str
+    """The `KeyedHandle.kind` of its bases."""
+
+    @property
+    def linked(self) -> bool:
+        """Whether the files of a base are links to the local store's, so that it writes no bytes again."""
+
+    def begin(
+        self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
+    ) -> Callable[[], list[Handle]]:
+        """Begin a base of committed state. The returned function runs in the background and returns the stored files.
+
+        Args:
+            state: The state, between two epochs. What the base is to cover is in the store (`LocalStore.settling`).
+            new_path: Returns a unique storage path for a kind of file.
+            ended: Whether the subtask has ended, so that the result is no longer needed.
+        """
+
+
+def clip(handle: KeyedHandle, groups: KeyGroupRange) -> KeyGroupRange:
+    """The key groups that a subtask restores from a handle."""
+    return KeyGroupRange(max(handle.first, groups.first), min(handle.last, groups.last))
+
+
+def size_of(handle: Handle) -> int:
+    """The handle's size in the storage, in bytes; 0 for a log range."""
+    return 0 if isinstance(handle, LogRange) else handle.size
+
+
+def paths_of(handles: Sequence[Handle]) -> list[str]:
+    """The paths of the file handles."""
+    return [handle.path for handle in handles if not isinstance(handle, LogRange)]

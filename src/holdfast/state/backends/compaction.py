@@ -1,0 +1,115 @@
+"""Decides when a new base is written, and when deltas are merged. Pure.
+
+A base bounds the bytes that a restore reads, merges the number of files. Both write bytes again, so both are due by bytes:
+
+- A base is due when the deltas since the last one are `RATIO` times as large. An epoch's changes are thus written
+  ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
+- A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
+  take less of the disk.
+- `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
+  times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
+  merged: the next base comes before there are many.
+
+The newest delta is never merged: changelogs and local stores recognise a state by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.state.backends.backend import size_of
+
+__all__ = ["Base", "Merge", "due", "part_of"]
+
+RATIO = 2.5
+"""Bytes of deltas for each byte of the base before the next base."""
+ENOUGH = 64 << 20
+"""Bytes of deltas that need no base, however small it is."""
+LINKED_RATIO = 0.0625
+"""The same for a base that shares its files with the local store."""
+LINKED_ENOUGH = 256 << 20
+"""Bytes of deltas that need no such base: it takes rows in memory to be written to the store."""
+ALIKE = 64
+"""Deltas of similar size that are merged."""
+_FEW, _MANY = 16, 256
+"""Small deltas that are merged even if their sizes are not similar: between larger ones, and behind the last of those."""
+_BAND = 64 << 10
+"""Upper bound of the smallest band of sizes, in bytes."""
+_SMALL, _SMALL_SHARE = 256 << 10, 1024
+"""A delta is small below this size, or below this part of the base."""
+_MERGED, _MERGED_SHARE = 64 << 20, 64
+"""The most stored bytes that a merge reads: a size, or a part of the base."""
+MOST_DELTAS = 8192
+"""Deltas at which a base is due, whatever their sizes."""
+
+
+class Base(NamedTuple):
+    """A new base is due."""
+
+
+class Merge(NamedTuple):
+    """The deltas ``[first, end)`` of the handle are to be merged."""
+
+    first: int
+    end: int
+
+
+def due(handles: Sequence[KeyedHandle], linked: bool = False) -> Base | Merge | None:
+    """What to write after a checkpoint with these handles. Those of several predecessors become one base.
+
+    Args:
+        handles: The handles of a subtask.
+        linked: Whether the files of a base are links to those of the local store.
+
+    >>> from holdfast.checkpoint.handles import IndexedFile
+    >>> due([KeyedHandle(0, 127, deltas=[IndexedFile(str(n), 1000, b"") for n in range(65)])])
+    Merge(first=0, end=64)
+    """
+    if len(handles) > 1:
+        return Base()
+    sizes = [size_of(each) for handle in handles for each in handle.deltas]
+    base = sum(size_of(each) for handle in handles for each in handle.base)
+    most = max(ENOUGH, RATIO * base)
+    if linked:
+        most = min(most, max(LINKED_ENOUGH, LINKED_RATIO * base))
+    if sum(sizes) > most or len(sizes) >= MOST_DELTAS:
+        return Base()
+    return _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
+
+
+def part_of(merge: Merge, first: int) -> Merge | None:
+    """What a merge has from the delta ``first`` on, if that is enough for a merge of its own.
+
+    >>> part_of(Merge(0, 80), 10), part_of(Merge(0, 80), 50)
+    (Merge(first=10, end=80), None)
+    """
+    first = max(merge.first, first)
+    return Merge(first, merge.end) if merge.end - first >= ALIKE else None
+
+
+def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:
+    """The deltas to merge, if any; never the newest one, nor more than ``most`` bytes at once."""
+    end = first = len(sizes) - 1
+    total, least, bound = 0, 0, min(_BAND, small)
+    while first > 0 and sizes[first - 1] < small:
+        alike = 0
+        while first > 0 and sizes[first - 1] < bound:
+            first -= 1
+            total += sizes[first]
+            if total > most:
+                return Merge(first + 1, end)
+            alike += sizes[first] >= least
+        if alike >= ALIKE or end - first >= _MANY:
+            return Merge(first, end)
+        least, bound = bound, min(bound * ALIKE, small)
+    while first > 0:  # small deltas between large ones
+        end = first = first - 1
+        total = 0
+        while first > 0 and sizes[first - 1] < small and total + sizes[first - 1] <= most:
+            first -= 1
+            total += sizes[first]
+        if end - first >= _FEW:
+            return Merge(first, end)
+    return None

@@ -1,0 +1,144 @@
+"""Merges of deltas: adjacent deltas become fewer ones with the same effect.
+
+Of each row and entry only the newest version is kept, still encoded. Timers take a few bytes; their pieces are kept as they
+are, in order. If that keeps nearly all of the first deltas, the others are joined instead: their files become one, with the
+pieces as they are stored.
+
+Deltas are compressed, so in memory they are many times as large as their files. Whoever reads a delta holds much of it in
+memory, so many of them become several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.checkpoint.handles import Handle
+from holdfast.state.backends.backend import DeltaLog
+from holdfast.state.cells.row_pieces import NewestRows
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.stored.delta import Change, Piece, StoredDelta, in_memory
+from holdfast.state.stored.entry_pieces import newest_entries
+from holdfast.state.stored.layout import Section
+from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
+
+__all__ = ["DeltaMerge", "merged"]
+
+_AT_ONCE = 32 << 20
+"""Bytes of memory that the deltas take which become one; more of them become several."""
+_LEAST = 8
+"""Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
+_KEPT = 0.75
+"""The largest part of the content that a merge keeps of deltas, if it is worth more than to join them."""
+_ROW = 250
+"""Bytes of memory for each row, beside its content: key, tuple, and place in a dictionary."""
+
+
+def merged(
+    log: DeltaLog,
+    deltas: Sequence[Handle],
+    new_merge: Callable[[], DeltaMerge],
+    new_path: Callable[[], str],
+    rest: Callable[[], object],
+) -> list[Handle]:
+    """Merge adjacent deltas; returns those that take their place.
+
+    Args:
+        log: The log of the deltas.
+        deltas: The deltas.
+        new_merge: Returns an empty merge.
+        new_path: Returns a unique storage path for a delta.
+        rest: Called after each delta; it may raise to end the merge.
+
+    Raises:
+        CorruptFile: a file is missing or altered.
+        StorageError: the storage refused an access, or the retry budget ran out.
+    """
+    stored: list[Handle] = []
+    at, kept = 0, 0.0
+    while at < len(deltas):
+        first, merge = at, new_merge() if kept <= _KEPT else DeltaJoin()
+        while at < len(deltas) and (at < first + _LEAST or merge.memory <= _AT_ONCE):
+            merge.read(log, deltas[at])
+            at += 1
+            rest()
+        stored.append(merge.store(log, new_path()))
+        kept = merge.kept
+        rest()
+    return stored
+
+
+class DeltaJoin:
+    """Joins deltas, added in order."""
+
+    kept = 1.0
+
+    def __init__(self) -> None:
+        self._deltas: list[StoredDelta] = []
+        self.memory = 0
+        """Bytes of the content of the added deltas, which whoever reads the joined one may hold in memory."""
+
+    def read(self, log: DeltaLog, delta: Handle) -> None:
+        """Add the next delta."""
+        self._deltas.append(log.stored(delta))
+        self.memory += self._deltas[-1].memory
+
+    def store(self, log: DeltaLog, path: str) -> Handle:
+        """Store the joined delta."""
+        return log.join(self._deltas, path)
+
+
+class DeltaMerge:
+    """Merges the changes of deltas, added in order."""
+
+    def __init__(self, kinds: Mapping[int, str], groups: KeyGroupRange) -> None:
+        """``kinds``: the kind of each state, by id; ``groups``: the key groups of which rows are kept."""
+        self._kinds = kinds
+        self._groups = groups
+        self._dropped: set[Section] = set()
+        self._rows: dict[Section, NewestRows] = {}
+        self._pieces: dict[Section, list[Piece]] = {}
+        self._unpacked = 0
+        self._added = 0
+        """Bytes of the content of the added changes."""
+        self.kept = 0.0
+        """The part of it that was stored."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the added changes take, approximately; the content of replaced rows counts, too."""
+        return self._unpacked + _ROW * sum(map(len, self._rows.values()))
+
+    def read(self, log: DeltaLog, delta: Handle) -> None:
+        """Add the changes of the next delta."""
+        for change in log.replay(delta, self._groups):
+            self.add(change)
+
+    def add(self, change: Change) -> None:
+        """Add the next change."""
+        at, dropped, pieces, _ = change
+        self._unpacked += sum(in_memory(piece.data) for piece in pieces)
+        self._added += sum(len(piece.data) for piece in pieces)
+        if dropped:
+            self._dropped.add(at)
+            self._rows.pop(at, None)
+            self._pieces.pop(at, None)
+        if self._kinds[at.state] in (ROWS, VALUES):
+            rows = self._rows.setdefault(at, NewestRows(self._groups))
+            for piece in pieces:
+                rows.add(piece)
+        else:
+            self._pieces.setdefault(at, []).extend(pieces)
+
+    def store(self, log: DeltaLog, path: str) -> Handle:
+        """Store the merged changes as a delta."""
+        changes = self.drain()
+        self.kept = sum(len(piece.data) for change in changes for piece in change.pieces) / max(self._added, 1)
+        return log.append(changes, path)
+
+    def drain(self) -> Sequence[Change]:
+        """The merged changes."""
+        merged = {at: rows.pieces() for at, rows in self._rows.items()}
+        for at, pieces in self._pieces.items():
+            merged[at] = newest_entries(pieces) if self._kinds[at.state] == ENTRIES else pieces
+        sections = self._dropped.union(merged)
+        return [Change(at, at in self._dropped, merged.get(at, [])) for at in sections]

@@ -1,0 +1,483 @@
+"""The RocksDB backend: the life cycle of a store on this host's disk, and materialisations from its files.
+
+The store is a cache of the checkpoint. It is reused if it continues the checkpoint's bases and has seen no delta that the
+checkpoint lacks; otherwise it is rebuilt from the bases.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import closing
+
+import msgspec
+import xxhash
+
+from holdfast.checkpoint.files import is_link, store_raw
+from holdfast.checkpoint.handles import Handle, IndexedFile, RawFile
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.checkpoint.paths import new_attempt
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.backends.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of, size_of
+from holdfast.state.changelogs.changelog_copy import COPY
+from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
+from holdfast.state.rows.arriving_deltas import ArrivingDeltas
+from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.snapshots.linked_files import LinkedFiles
+from holdfast.state.snapshots.sst import (
+    BASE_PREFIX,
+    Sliced,
+    clip_store,
+    copy_base,
+    fetch,
+    sections_in,
+    shared,
+    slicing,
+    write_contents,
+)
+from holdfast.state.store.host_lock import HostLock, abandoned
+from holdfast.state.store.store import RocksDBStore
+from holdfast.state.stored.damage import with_states
+from holdfast.state.stored.schema import OperatorSchema
+from holdfast.state.timers.timers import TIMER_BYTES
+
+__all__ = ["RocksDBFiles", "RocksDBLocalStore"]
+
+log = logging.getLogger(__name__)
+
+_COPY = "materialisation-"
+_UNSORTED_SHARE = 1 / 24
+"""The largest part of a store that may lie in level 0, whose files each span all key groups."""
+_SMALL = 4 << 20
+"""Bytes; smaller stores are not compacted before a materialisation."""
+_FILES = 96
+"""Target number of files per materialisation: enough that a later one uploads little that is unchanged."""
+_LEAST_FILE = 1 << 20
+_MOST_RESTORED = 2
+"""Limit of memory in a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
+_PORTION = 4 << 20
+"""Bytes of such rows that go to the store at a time."""
+_LARGE = 32 << 20
+"""Size of the smallest base, and of the smallest deltas together, in bytes, that are fetched while the job runs."""
+_LEAST_DELTA = 1 << 20
+"""Size of the smallest delta of them."""
+_SORTING_PATIENCE = 120.0
+"""Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
+_POLL = 0.02
+
+
+class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What a local store contains."""
+
+    lineage: bytes = b""
+    """The bases that it continues; empty: unknown."""
+    last_delta: str = ""
+    """The last delta whose rows it may hold; empty: none."""
+    evolved: str = ""
+    """The `OperatorSchema.evolved` of its rows."""
+    migrated: str = ""
+    """The `OperatorSchema.evolved` up to which all of its rows have been rewritten."""
+    next_lineage: bytes = b""
+    """The bases of a checkpoint that may be complete by now; empty: none."""
+    next_delta: str = ""
+    """The last delta of that checkpoint."""
+    settled: str = ""
+    """The last delta of which, and of those before it, all rows are in the store; empty: unknown."""
+    foreign: bool = False
+    """Whether the store was not built from the files of the bases that it continues: files of the same name are others."""
+
+    @staticmethod
+    def of(store: RocksDBStore) -> _Meta:
+        """The meta of a store."""
+        return _Meta() if store.meta is None else msgspec.msgpack.decode(store.meta, type=_Meta)
+
+
+class RocksDBLocalStore:
+    """The life cycle of one subtask's RocksDB on this host."""
+
+    def __init__(self, place: Place, settings: StateBackendSettings) -> None:
+        self._place = place
+        self._settings = settings
+        self._lock = HostLock(place.directory)
+        self._store: RocksDBStore | None = None
+        self._private = False
+        """Whether this object has a store of its own because another process holds the host's store."""
+        self._rests = False
+        """Whether RocksDB does not compact the store yet: a restart has better use for the processor."""
+        self._all_touched = False
+        """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
+        self._linked: LinkedFiles | None = None
+        self._arrival: Arrival | None = None
+        """What the store lacks of the checkpoint."""
+        self.reused = False
+        self.complete = False
+        self.changelog = None
+        if (changelog := place.changelog) is not None:
+            self.changelog = KeyedChangelog(changelog, place.where, place.groups, place.max_parallelism, place.uncommitted)
+        self.migrated = ""
+        self._schema: Callable[[], OperatorSchema | None] = lambda: None
+        """Returns the schema of the state."""
+        self._evolved: Callable[[], str] = lambda: ""
+        """Returns the `OperatorSchema.evolved` of the state."""
+        self._followed: Sequence[KeyedHandle] = ()
+        self._settled = ""
+        """As in `_Meta`."""
+        self._foreign = b""
+        """The bases that the store continues, if it was not built from their files."""
+        self._built = False
+        """Whether the store was built from bases, and its files do not name them yet."""
+        self.files: list[RawFile] = []
+        """Files in the store that are also in the storage, as fetched or reused."""
+
+    @property
+    def store(self) -> RocksDBStore:
+        """The open store."""
+        assert self._store is not None
+        return self._store
+
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
+        """Open this host's store, or build one from the bases."""
+        self._schema = lambda: schema
+        try:
+            self._store = self._open(handles, slicing(schema), "" if schema is None else schema.evolved)
+            most_timers = self._settings.cache_bytes // (4 * TIMER_BYTES)
+            state = KeyedState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
+            self._evolved = lambda: state.schema.evolved
+            self._schema = lambda: state.schema
+            self.follow(handles)
+            state.registry.evolving = lambda: self.follow(self._followed)
+            return state
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, handles: Sequence[KeyedHandle], sliced: Sliced, evolved: str) -> RocksDBStore:
+        directory = self._place.directory
+        path = os.path.join(directory, "db")
+        os.makedirs(directory, exist_ok=True)
+        if self._lock.acquire():
+            self._clean()
+        else:
+            # A task slot of an older driver still has the store open and would write to any store of the same path.
+            self._private = True
+            path = f"{path}-{new_attempt()}"
+            log.warning("another process holds the local store in %s; using %s instead", directory, path)
+        copy = f"{path}-{COPY}" if self._private else os.path.join(directory, COPY)
+        if self.changelog is not None and self.changelog.restore(copy, self._settings.rocksdb, handles):
+            RocksDBStore.remove(path)
+            self.changelog.link(path)
+            self._foreign = self._lineage(handles)
+            self.reused, self.complete = self.changelog.found, True
+            return RocksDBStore(path, self._settings.rocksdb)
+        if os.path.exists(os.path.join(path, "CURRENT")) and not ArrivingFiles.marked(path):
+            try:
+                self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
+                store = RocksDBStore(path, self._settings.rocksdb, compacts=False, explain=self._link(path))
+            except Exception as error:  # rocksdict raises plain exceptions for any damage
+                log.warning("cannot open the local store %s, rebuilding it from the checkpoint: %s", path, error)
+            else:
+                if self._reusable(store, handles, evolved):
+                    self.reused = self._rests = True
+                    meta = _Meta.of(store)
+                    self._settled = meta.settled
+                    if meta.foreign and meta.lineage == self._lineage(handles):
+                        self._foreign, self.files = meta.lineage, []
+                        assert self._linked is not None
+                        self._linked.forget()
+                    return store
+                store.close()
+            self.files, self._linked = [], None
+        return self._build(path, handles, sliced)
+
+    def _clean(self) -> None:
+        """Remove leftovers of dead processes from the directory."""
+        for name in os.listdir(self._place.directory):
+            path = os.path.join(self._place.directory, name)
+            if name.startswith((_COPY, BASE_PREFIX)) or (name.startswith("db-") and abandoned(path)):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _build(self, path: str, handles: Sequence[KeyedHandle], sliced: Sliced) -> RocksDBStore:
+        """Build a store from the bases: the files of the first base, the rows of the others."""
+        RocksDBStore.remove(path)
+        os.makedirs(path)
+        place = self._place
+        bases = _bases(handles)
+        arriving: ArrivingFiles | None = None
+        if bases:
+            groups = clip(bases[0], place.groups)
+            if sum(map(size_of, bases[0].base)) >= _LARGE:
+                self._arrival = Arrival()
+                arriving = ArrivingFiles(place.storage, path, self._named, self._arrival)
+            base = fetch(place.storage, bases[0], path, groups, arriving)
+            self.files = base.files
+            if arriving is not None and not arriving.any():
+                arriving = self._arrival = None
+        self._rests = arriving is not None
+        settings, compacts = self._settings.rocksdb, arriving is None
+        store = RocksDBStore(path, settings, compacts=compacts, arriving=arriving, explain=self._link(path))
+        self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
+        try:
+            if bases:
+                clip_store(store, base, groups, sliced)
+            for other in bases[1:]:
+                groups = clip(other, place.groups)
+                copy_base(place.storage, other, place.directory, groups, sliced, self._settings.rocksdb, store, place.where)
+        except BaseException:
+            store.close()
+            raise
+        self._built = bool(bases)
+        return store
+
+    def _link(self, path: str) -> Callable[[], None]:
+        """Watch the files that the store shares with the storage; returns a function that names a damaged one."""
+        files = [file for file in self.files if shared(file.name)]
+        self._linked = LinkedFiles(self._place.storage, path, files, self._named)
+        return self._linked.explain
+
+    def _named(self, error: CorruptFile, states: Container[int]) -> CorruptFile:
+        """The error of a file with these states, which also says so; a `holdfast.state.stored.damage.Naming`."""
+        schema = self._schema()
+        names = {} if schema is None else {each.id: name for name, each in schema.states.items()}
+        return with_states(error, states, self._place.where, names)
+
+    def follow(self, handles: Sequence[KeyedHandle]) -> None:
+        """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
+        self._all_touched = False
+        self._followed = handles
+        self.store.set_meta(msgspec.msgpack.encode(self._meta(handles)))
+
+    def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
+        """The deltas after the last settled one."""
+        paths = paths_of(deltas)
+        return deltas[paths.index(self._settled) + 1 :] if self._settled in paths else deltas
+
+    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+        """Write all committed rows, some with each step; all of them at once would be a pause of seconds.
+
+        The record that says that the rows are in the store becomes durable after them.
+        """
+        last = (_deltas(handles) or [""])[-1]
+        yield from state.flushing()
+        self._settled = last
+        self.follow(self._followed)
+        self.store.flush(wait=False)
+        while not self.store.flushed_ahead():  # a base waits for the rest
+            yield
+
+    def flushed_ahead(self) -> bool:
+        """Whether a flush takes little time; otherwise one begins in the background."""
+        return self.store.flushed_ahead()
+
+    def adopt(self, handles: Sequence[KeyedHandle]) -> None:
+        """Record also what the store continues once the checkpoint with this new base, or merged delta, is complete.
+
+        The record is in the files before the checkpoint can be complete. Otherwise a killed process would leave a store that
+        names an earlier base, or a delta that was merged.
+        """
+        settled, left = _deltas(self._followed), set(_deltas(handles))
+        del settled[settled.index(self._settled) + 1 if self._settled in settled else 0 :]
+        self._settled = next((path for path in reversed(settled) if path in left), "")
+        new = self._meta(handles)
+        meta = msgspec.structs.replace(self._meta(self._followed), next_lineage=new.lineage, next_delta=new.last_delta)
+        self.store.set_meta(msgspec.msgpack.encode(meta))
+        self.store.flush()
+
+    def _meta(self, handles: Sequence[KeyedHandle]) -> _Meta:
+        deltas = _deltas(handles)
+        last = deltas[-1] if deltas else ""
+        lineage = self._lineage(handles)
+        foreign = lineage == self._foreign
+        return _Meta(lineage, last, self._evolved(), self.migrated, settled=self._settled, foreign=foreign)
+
+    def _lineage(self, handles: Sequence[KeyedHandle]) -> bytes:
+        groups = self._place.groups
+        bases = [path for handle in handles for path in paths_of(handle.base)]
+        return xxhash.xxh3_128_digest("\n".join([f"{groups.first} {groups.last}", *bases]).encode())
+
+    def _reusable(self, store: RocksDBStore, handles: Sequence[KeyedHandle], evolved: str) -> bool:
+        """Whether the store continues the checkpoint's bases and holds only data of the checkpoint.
+
+        Rows enter the store when committed, so everything beyond the base is in deltas, which are applied again. A delta's
+        path is unique and stays in the list until a base covers it. Before it is merged, the store's files name a later one
+        (`adopt`). So if the checkpoint has the store's last delta, it has all of them. Rows of types that the checkpoint's
+        schema does not know cannot be read with it.
+        """
+        meta, lineage = _Meta.of(store), self._lineage(handles)
+        known = {meta.next_lineage: meta.next_delta, meta.lineage: meta.last_delta}
+        if lineage not in known or meta.evolved != evolved:
+            return False
+        self.migrated = meta.migrated
+        return not known[lineage] or known[lineage] in _deltas(handles)
+
+    def committed(self) -> None:
+        """Let work in the background begin."""
+        if self._linked is not None:
+            self._linked.begin()
+        if self._built:
+            self._built = False
+            self.store.flush(wait=False)
+        if self._arrival is not None and self._arrival.complete:
+            self._arrival = self.store.arriving = None
+        if self._rests and self._arrival is None:
+            self._rests = False
+            self.store.compact_from_now_on()
+
+    @property
+    def arriving(self) -> bool:
+        """Whether files of the restored checkpoint are still being fetched."""
+        return self._arrival is not None
+
+    def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
+        """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
+        storage = self._place.storage
+        large = [each for each in deltas if isinstance(each, IndexedFile) and each.size >= _LEAST_DELTA]
+        if not large or sum(map(size_of, large)) < _LARGE or storage.local_path(large[0].path) is not None:
+            return None
+        if self._arrival is None:
+            self._arrival = Arrival()
+        return ArrivingDeltas(storage, self._place.directory, large, self._arrival, self._named)
+
+    def fetch_rest(self) -> None:
+        """Begin to fetch what the storage has left."""
+        if self._arrival is not None:
+            self._arrival.begin()
+
+    def check(self) -> None:
+        """Raise what was found out about files that `open` has left unread, or unfetched."""
+        for files in (self._linked, self._arrival):
+            if files is not None:
+                files.check()
+        if self.store.damaged:  # a function may have caught the error
+            raise OSError(f"the local store {self.store.path} failed in this epoch")
+
+    def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
+        """Evict rows to the store if memory exceeds the budget; after a restore, by and by."""
+        if self._all_touched:
+            return
+        used, bound = state.memory(), self._settings.cache_bytes
+        if used > bound and state.restored_memory():
+            excess = used - _MOST_RESTORED * bound
+            if excess > 0 or not restoring:
+                state.store_restored(max(excess, _PORTION))
+        elif used > bound:
+            excess = used - 0.9 * bound
+            self._all_touched = state.evict(excess) < excess
+
+    def close(self) -> None:
+        """Close the store; its files stay for this host's next process."""
+        store, self._store = self._store, None
+        for files in (self._linked, self._arrival):
+            if files is not None:
+                files.close()
+        try:
+            if self.changelog is not None:
+                self.changelog.close(keep=not self._private)
+            if store is not None:
+                store.close()
+        finally:  # closing a store that failed may fail, too
+            if store is not None and (self._private or store.damaged):
+                RocksDBStore.remove(store.path)
+            self._lock.release()
+
+
+class RocksDBFiles:
+    """Materialisations of RocksDB: a copy by hard links, from which only files new to the storage are stored."""
+
+    kind = ROCKSDB
+
+    def __init__(self, storage: Storage, local: RocksDBLocalStore, place: Place, settings: StateBackendSettings) -> None:
+        self._storage = storage
+        self._local = local
+        self._place = place
+        self._settings = settings
+        self._known: dict[str, RawFile] | None = None
+        """The store's SST and blob files that the storage also has, by local name."""
+        self._linked: bool | None = None
+        """As `linked`; None: not looked at since the restore."""
+
+    @property
+    def linked(self) -> bool:
+        """Whether the last file that a base has stored is a link, or after a restore whether the files then were."""
+        if self._linked is None:
+            directory = self._local.store.path
+            restored = (file for file in self._local.files if shared(file.name))
+            self._linked = any(self._is_link(file, os.path.join(directory, file.name)) for file in restored)
+        return self._linked
+
+    def _is_link(self, stored: RawFile, name: str) -> bool:
+        try:
+            return is_link(self._storage, stored, name)
+        except FileNotFoundError:  # RocksDB has compacted it, or no checkpoint has it any more
+            return False
+
+    def begin(
+        self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
+    ) -> Callable[[], list[Handle]]:
+        """Copy the settled store; with too much data in level 0, first wait for a compaction, unless the files are linked.
+
+        Whoever restores some key groups reads the files of level 0 as a whole, or links them.
+        A later copy may hold newer rows. They are committed by then, and their deltas are applied to this base again.
+        """
+        sliced = slicing(state.schema)
+        store = self._local.store
+        store.flush()
+        copy = os.path.join(self._place.directory, f"{_COPY}{new_attempt()}")
+        total, unsorted = store.file_bytes()
+        if total < _SMALL or self.linked or unsorted <= total * _UNSORTED_SHARE:
+            store.checkpoint(copy)
+            return lambda: self._upload(copy, sliced, new_path, ended)
+        store.sort_by_itself(max(total // _FILES, _LEAST_FILE))
+
+        def sort_and_upload() -> list[Handle]:
+            until = time.monotonic() + _SORTING_PATIENCE
+            while store.file_bytes()[1] and time.monotonic() < until and not ended():
+                time.sleep(_POLL)  # RocksDB compacts in its own threads and does not report completion
+            _refuse_if(ended)
+            store.sort_when_needed()
+            store.checkpoint(copy)
+            return self._upload(copy, sliced, new_path, ended)
+
+        return sort_and_upload
+
+    def _upload(self, copy: str, sliced: Sliced, new_path: Callable[[str], str], ended: Callable[[], bool]) -> list[Handle]:
+        known = {file.name: file for file in self._local.files} if self._known is None else self._known
+        files: list[RawFile] = []
+        try:
+            names = sorted(os.listdir(copy))
+            with closing(RocksDBStore(copy, self._settings.rocksdb, read_only=True)) as store:
+                ranges, sections = store.files(), sections_in(store, sliced)
+            for name in names:
+                _refuse_if(ended)
+                at = os.path.join(copy, name)
+                stored = known.get(name) if shared(name) else None
+                if stored is None or stored.size != os.path.getsize(at):
+                    stored = store_raw(self._storage, new_path("sst" if shared(name) else "db"), at)
+                    if shared(name):
+                        self._linked = self._is_link(stored, at)
+                level, first, last = ranges.get(name, (0, b"", b""))
+                files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
+            files.append(write_contents(self._storage, new_path("db"), self._place.groups, sections))
+        finally:  # the links would keep files that the store has replaced on disk
+            shutil.rmtree(copy, ignore_errors=True)
+        self._known = {file.name: file for file in files if shared(file.name)}
+        return list(files)
+
+
+def _refuse_if(ended: Callable[[], bool]) -> None:
+    if ended():
+        raise CancelledError("the subtask has ended")  # its result is not needed
+
+
+def _bases(handles: Sequence[KeyedHandle]) -> list[KeyedHandle]:
+    return [handle for handle in handles if handle.kind == ROCKSDB]
+
+
+def _deltas(handles: Sequence[KeyedHandle]) -> list[str]:
+    return [path for handle in handles for path in paths_of(handle.deltas)]

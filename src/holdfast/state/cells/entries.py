@@ -1,0 +1,499 @@
+"""Large maps and lists, stored outside their key's row as entries that are read and written one by one.
+
+A small map or list is stored in its slot of the row. At the barrier, one with more than `MOST_IN_ROW` elements is replaced
+by a `LargeMap` or `LargeList`, and each map entry and each list chunk gets a stored key of its own:
+
+    state id | slice | key group | key | entry
+
+The entry part is the map key in canonical form, or the list chunk's number (u32). The value is the id of the schema that
+wrote it, followed by a part of the slot in the slot's own stored form: a map of one entry, or a list of a chunk's
+elements. Until the barrier, an epoch's changes stay in memory in the large map or list.
+
+A `LargeMap` iterates in the order of its keys' canonical forms.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, islice
+from operator import itemgetter
+from typing import Any, Protocol
+
+from holdfast.common.formats.in_portions import in_portions
+from holdfast.state.cells.large_values import LargeValue
+from holdfast.state.cells.recent_entries import RecentEntries
+from holdfast.state.keys.key_codec import decode_key, encode_key
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.store.ordered import OrderedStore, Writes, migrate
+from holdfast.state.stored.delta import Change
+from holdfast.state.stored.entry_pieces import DELETE, DROP, MOST_IN_PIECE, PUT, Entry, entry_piece, unpack_entries
+from holdfast.state.stored.layout import after, group_prefix, group_range, section, slice_of, split_key
+
+__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
+
+MOST_IN_ROW = 256
+"""The most entries or elements stored in the row itself from one epoch to the next."""
+_CHUNK = 128
+"""Elements per chunk of a list."""
+_MOST_CACHED = 4096
+"""Entries per map that were asked for last and stay in memory; up to twice as many do."""
+_PIECE_BYTES = 4 << 20
+"""Bytes of values that make a piece of a dump."""
+_READ_AHEAD = 64
+"""Chunks of a list fetched per read."""
+_GONE: Any = object()
+"""Marks a missing entry."""
+_END = b"\xff" * 9
+"""Sorts after every canonical form: no form begins with this many 0xFF bytes."""
+
+_NUMBER = struct.Struct(">I")
+
+
+class SlotCodec(Protocol):
+    """Encodes and decodes parts of one column's slots."""
+
+    def encode(self, key: Any, part: Any) -> bytes:
+        """Encode a part of the slot of ``key``.
+
+        Raises:
+            UserCodeError: the part does not fit its declared type; names the state and the key.
+        """
+
+    def decode(self, key: Any, data: bytes) -> Any:
+        """Decode a part of the slot of ``key``, written by `encode`.
+
+        Raises:
+            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
+        """
+
+    @property
+    def has_former_types(self) -> bool:
+        """Whether the column had other types before."""
+
+    def migrated(self, key: Any, data: bytes) -> bytes | None:
+        """A stored part of the slot of ``key`` with the present types; None if it has them already.
+
+        Raises:
+            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
+        """
+
+
+class EntryFamily:
+    """The entries of all large maps, or large lists, of one column."""
+
+    def __init__(self, state: int, sliced: bool, store: OrderedStore) -> None:
+        self.store = store
+        self.codec: SlotCodec | None = None
+        """Set when the program declares the column; an undeclared column is never decoded."""
+        self._state = state
+        self._sliced = sliced
+        self._dirty: list[LargeMap | LargeList] = []
+        """Maps and lists changed in this epoch."""
+        self._dropped_slices: set[int | None] = set()
+        self._waiting: list[tuple[list[bytes], list[tuple[bytes, bytes]], list[bytes]]] = []
+        """Writes for the store when the epoch completes: prefixes to drop, puts and deletes, in this order."""
+
+    def prefix(self, slice: int | None, group: int, key: Any) -> bytes:
+        """The prefix of the stored keys of one key's entries."""
+        return group_prefix(section(self._state, slice).prefix, group) + encode_key(key)
+
+    def changed(self, part: LargeMap | LargeList) -> None:
+        """Register a map or list as changed in this epoch."""
+        self._dirty.append(part)
+
+    def drop_slice(self, slice: int) -> None:
+        """Drop the entries of a slice."""
+        prefix = section(self._state, slice).prefix
+        self._dirty = [part for part in self._dirty if not part.prefix.startswith(prefix)]
+        self._dropped_slices.add(slice)
+
+    def collect(self) -> Sequence[Change]:
+        """At the barrier: drain the changes since the last one, in stored form."""
+        dropped, self._dropped_slices = self._dropped_slices, set()
+        changes: dict[int | None, list[Entry]] = {slice: [] for slice in dropped}
+        for part in self._dirty:
+            changes.setdefault(slice_of(part.prefix) if self._sliced else None, []).extend(part.drain())
+        self._dirty = []
+        collected = []
+        for slice, entries in changes.items():
+            at = section(self._state, slice)
+            width = len(at.prefix)
+            entries.sort(key=lambda entry: split_key(entry[1], width)[0])
+            drops = [key for kind, key, _ in entries if kind is DROP]
+            puts = [(key, value) for kind, key, value in entries if kind is PUT]
+            deletes = [key for kind, key, _ in entries if kind is DELETE]
+            self._waiting.append(([at.prefix, *drops] if slice in dropped else drops, puts, deletes))
+            pieces = [entry_piece(entries[n : n + MOST_IN_PIECE], width) for n in range(0, len(entries), MOST_IN_PIECE)]
+            collected.append(Change(at, slice in dropped, pieces))
+        return collected
+
+    def discard(self) -> None:
+        """Forget this epoch's changes."""
+        self._dirty = []
+
+    def committed(self) -> None:
+        """Write the last collected epoch, now complete, to the store."""
+        waiting, self._waiting = self._waiting, []
+        for drops, puts, deletes in waiting:
+            self._write(drops, puts, deletes)
+
+    def _write(self, drops: Iterable[bytes], puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        for prefix in drops:
+            self.store.delete_range(prefix, after(prefix))
+        if puts or deletes:
+            self.store.write(puts, deletes)
+
+    def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
+        """Apply a change of a completed epoch; with ``groups``, only its entries in these key groups."""
+        prefix = change.section.prefix
+        if change.dropped:
+            self.store.delete_range(*((prefix, after(prefix)) if groups is None else group_range(prefix, groups)))
+        for piece in change.pieces:
+            drops, keys, values, deletes = unpack_entries(piece)
+            puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True) if _within(key, groups)]
+            gone = [prefix + key for key in deletes if _within(key, groups)]
+            self._write([prefix + key for key in drops if _within(key, groups)], puts, gone)
+
+    def writes(self, change: Change) -> Iterator[Writes]:
+        """The pieces of a change as writes to the store."""
+        prefix = change.section.prefix
+        for piece in change.pieces:
+            drops, keys, values, deletes = unpack_entries(piece)
+            puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True)]
+            yield Writes([prefix + key for key in drops], puts, [prefix + key for key in deletes])
+
+    def flush(self) -> None:
+        """Do nothing: between epochs the store is up to date."""
+
+    def migration(self) -> Iterator[None]:
+        """Rewrite the entries of former types, some with each step."""
+        if self.codec is not None and self.codec.has_former_types:
+            whole = section(self._state).prefix
+            migrated = self.codec.migrated
+            # Here the key is known in its stored form only, with that of the entry behind it.
+            yield from migrate(self.store, whole, after(whole), lambda at, data: migrated(at[len(whole) :], data))
+
+    def dump(self) -> Iterator[Change]:
+        """All entries, in the form that `apply` takes."""
+        whole = section(self._state).prefix
+        yield from self.changes(self.store.scan(whole, after(whole)))
+
+    def changes(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Change]:
+        """Entries, given by their stored keys and slice by slice, in the form that `apply` takes, a piece at a time."""
+        width = len(section(self._state, 0 if self._sliced else None).prefix)
+        puts: Iterable[Entry] = ((PUT, key, value) for key, value in rows)
+        for part in in_portions(puts, lambda entry: len(entry[2]), _PIECE_BYTES, MOST_IN_PIECE):
+            for prefix, entries in groupby(part, lambda entry: entry[1][:width]):
+                at = section(self._state, slice_of(prefix) if self._sliced else None)
+                yield Change(at, False, [entry_piece(sorted(entries, key=itemgetter(1)), width)])
+
+
+def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
+    return groups is None or split_key(key, 0)[0] in groups
+
+
+class LargeMap:
+    """A map with individually stored entries; replaces a dict in its slot."""
+
+    __slots__ = ("_changed", "_cleared", "_dirty", "_family", "_held", "_key", "_read_last", "_stored", "prefix")
+
+    marker = 0
+    """The row's placeholder for the map."""
+
+    def __init__(
+        self, family: EntryFamily, slice: int | None, group: int, key: Any, entries: Mapping[Any, Any] | None = None
+    ) -> None:
+        """A map that becomes large, with its ``entries``, or one that is already in the store (None).
+
+        Raises:
+            TypeError: an entry's key has no canonical form.
+        """
+        self._family = family
+        self._key = key
+        self.prefix = family.prefix(slice, group, key)
+        self._changed: dict[Any, Any] = {}
+        """This epoch's writes."""
+        self._held = 0
+        """The number of entries among them."""
+        self._read_last = RecentEntries()
+        """Entries as in the store, also missing ones."""
+        self._cleared = entries is not None
+        """Whether the stored entries are obsolete."""
+        self._dirty = False
+        self._stored: bytes | None = None
+        """The stored key of an entry that this epoch has not changed, if one is known; it has changed all before it."""
+        if entries is not None:
+            for entry in entries:
+                encode_key(entry)
+            self._touch()
+            self._changed.update(entries)
+            self._held = len(entries)
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self._family.changed(self)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: Any) -> Any:
+        """The entry's value; None when missing."""
+        value = self._find(key)
+        return None if value is _GONE else value
+
+    def __contains__(self, key: Any) -> bool:
+        return self._find(key) is not _GONE
+
+    def _find(self, key: Any) -> Any:
+        value = self._changed.get(key, self)
+        if value is self:
+            value = self._read_last.get(key, self)
+            if value is self:
+                value = _GONE if self._cleared else self._read(key)
+                self._read_last.put(key, value, _MOST_CACHED)
+        return value
+
+    def _read(self, key: Any) -> Any:
+        try:
+            form = encode_key(key)
+        except TypeError:  # it has no canonical form, so no entry has it
+            return _GONE
+        (data,) = self._family.store.get_many([self.prefix + form])
+        return _GONE if data is None else next(iter(self._decoded(data).values()))
+
+    def _decoded(self, data: bytes) -> dict[Any, Any]:
+        assert self._family.codec is not None
+        entry: dict[Any, Any] = self._family.codec.decode(self._key, data)
+        return entry
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        before = self._changed.get(key, self)
+        if before is self:
+            encode_key(key)  # refuse a key without a canonical form here, not at the barrier
+            self._touch()
+        if before is self or before is _GONE:
+            self._held += 1
+        self._changed[key] = value
+
+    def update(self, entries: Mapping[Any, Any]) -> None:
+        """Set several entries."""
+        for key, value in entries.items():
+            self[key] = value
+
+    def remove(self, key: Any) -> bool:
+        """Remove an existing entry; returns whether any are left."""
+        self._touch()
+        before = self._changed.get(key, self)
+        if before is not self and before is not _GONE:
+            self._held -= 1
+        self._changed[key] = _GONE
+        return self._held > 0 or self._has_others()
+
+    def _has_others(self) -> bool:
+        """Whether the store has entries that this epoch has not changed. The epoch's removals together read each once."""
+        if self._cleared:
+            return False
+        start, end = len(self.prefix), after(self.prefix)
+        found = self._stored or self._family.store.first_key(self.prefix, end)
+        while found is not None and decode_key(found[start:]) in self._changed:
+            found = self._family.store.first_key(found + b"\x00", end)
+        self._stored = found
+        return found is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        """The values, in order of the keys' canonical forms."""
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The current entries, in order of the keys' canonical forms."""
+        changed = sorted((encode_key(key), key, value) for key, value in self._changed.items()) if self._changed else []
+        rows = iter(()) if self._cleared else self._family.store.scan(self.prefix, after(self.prefix))
+        first = list(islice(rows, 1))  # fetch the first entry now, so that the scan sees the store before later changes
+        return self._merged(changed, chain(first, rows))
+
+    def _merged(
+        self, changed: list[tuple[bytes, Any, Any]], stored: Iterable[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Any, Any]]:
+        start = len(self.prefix)
+        waiting = iter([*changed, (_END, None, _GONE)])
+        form, key, value = next(waiting)
+        for stored_key, data in stored:
+            entry = stored_key[start:]
+            while form < entry:
+                if value is not _GONE:
+                    yield key, value
+                form, key, value = next(waiting)
+            if form != entry:
+                yield from self._decoded(data).items()
+        while form is not _END:
+            if value is not _GONE:
+                yield key, value
+            form, key, value = next(waiting)
+
+    def drop(self) -> None:
+        """Remove all entries, because the slot gets other content."""
+        self._touch()
+        self._changed, self._held, self._read_last, self._cleared = {}, 0, RecentEntries(), True
+
+    def drain(self) -> Iterator[Entry]:
+        """At the barrier: drain this epoch's changes, in stored form."""
+        assert self._family.codec is not None
+        if self._cleared:
+            yield DROP, self.prefix, b""
+        encode = self._family.codec.encode
+        for key, value in self._changed.items():
+            form = self.prefix + encode_key(key)
+            if value is not _GONE:
+                yield PUT, form, encode(self._key, {key: value})
+            elif not self._cleared:
+                yield DELETE, form, b""
+        if len(self._changed) > _MOST_CACHED:
+            self._read_last = RecentEntries()
+        else:
+            for key, value in self._changed.items():
+                self._read_last.put(key, value, _MOST_CACHED)
+        self._changed, self._held, self._stored, self._cleared, self._dirty = {}, 0, None, False, False
+
+
+class LargeList:
+    """A list stored in chunks; replaces a list in its slot."""
+
+    __slots__ = ("_cleared", "_dirty", "_end", "_family", "_first", "_held", "_key", "_touched", "prefix")
+
+    def __init__(
+        self,
+        family: EntryFamily,
+        slice: int | None,
+        group: int,
+        key: Any,
+        marker: int = 0,
+        elements: Sequence[Any] | None = None,
+    ) -> None:
+        """A list that becomes large, with its ``elements``, or one that is already in the store (None)."""
+        self._family = family
+        self._key = key
+        self.prefix = family.prefix(slice, group, key)
+        self._first, self._end = divmod(marker, 1 << 32)
+        """Number of the first chunk, and the number after the last."""
+        self._held: dict[int, list[Any]] = {}
+        """Chunks in memory: those changed in this epoch, and the last one."""
+        self._touched: set[int] = set()
+        """Numbers of the chunks changed in this epoch."""
+        self._cleared = elements is not None
+        self._dirty = False
+        if elements is not None:
+            for start in range(0, len(elements), _CHUNK):
+                self._put(self._end, list(elements[start : start + _CHUNK]))
+                self._end += 1
+
+    @property
+    def marker(self) -> int:
+        """The row's placeholder for the list: the range of its chunk numbers."""
+        return self._first << 32 | self._end
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self._family.changed(self)
+
+    def _put(self, number: int, chunk: list[Any]) -> None:
+        self._touch()
+        self._held[number] = chunk
+        self._touched.add(number)
+
+    def append(self, value: Any) -> None:
+        """Append an element."""
+        last = self._chunk(self._end - 1) if self._end > self._first else None
+        if last is None or len(last) >= _CHUNK:
+            self._put(self._end, [value])
+            self._end += 1
+        else:
+            last.append(value)
+            self._put(self._end - 1, last)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Append several elements."""
+        for value in values:
+            self.append(value)
+
+    def _chunk(self, number: int) -> list[Any]:
+        held = self._held.get(number)
+        if held is None:
+            held = self._held[number] = next(iter(self._read([number])))
+        return held
+
+    def _read(self, numbers: list[int]) -> Iterator[list[Any]]:
+        """Read these chunks from the store."""
+        codec = self._family.codec
+        assert codec is not None
+        for data in self._family.store.get_many([self.prefix + _NUMBER.pack(number) for number in numbers]):
+            yield [] if data is None else codec.decode(self._key, data)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The current elements, in order."""
+        if self._end == self._first:
+            return iter(())
+        last = len(self._chunk(self._end - 1))
+        return self._elements(self._all(), self._end - 1, last)
+
+    @staticmethod
+    def _elements(chunks: Iterable[tuple[int, list[Any]]], end: int, last: int) -> Iterator[Any]:
+        for number, chunk in chunks:
+            yield from islice(chunk, last) if number == end else chunk
+
+    def _all(self) -> Iterator[tuple[int, list[Any]]]:
+        """The present chunks with their numbers; `drop` leaves them as they are for whoever reads them already."""
+        return self._chunks(self._first, self._end, self._held)
+
+    def _chunks(self, first: int, end: int, in_memory: Mapping[int, list[Any]]) -> Iterator[tuple[int, list[Any]]]:
+        for start in range(first, end, _READ_AHEAD):
+            numbers = range(start, min(start + _READ_AHEAD, end))
+            held = {number: in_memory[number] for number in numbers if number in in_memory}
+            missing = [number for number in numbers if number not in held]
+            held.update(zip(missing, self._read(missing), strict=True))
+            yield from sorted(held.items())
+
+    def keep(self, wanted: Callable[[Any], bool]) -> bool:
+        """Keep only the ``wanted`` elements; returns whether any are left."""
+        left = False
+        for number, chunk in self._all():
+            kept = [each for each in chunk if wanted(each)]
+            if len(kept) < len(chunk):
+                self._put(number, kept)
+            if not left:
+                self._first = number + (not kept)
+                left = bool(kept)
+        return left
+
+    def drop(self) -> None:
+        """Remove all elements, because the slot gets other content."""
+        self._touch()
+        self._held, self._touched, self._cleared = {}, set(), True
+        self._first = self._end = 0
+
+    def drain(self) -> Iterator[Entry]:
+        """At the barrier: drain this epoch's changes, in stored form."""
+        assert self._family.codec is not None
+        if self._cleared:
+            yield DROP, self.prefix, b""
+        for number in sorted(self._touched):
+            form = self.prefix + _NUMBER.pack(number)
+            if self._held[number]:
+                yield PUT, form, self._family.codec.encode(self._key, self._held[number])
+            elif not self._cleared:
+                yield DELETE, form, b""
+        last = self._held.get(self._end - 1)
+        self._held = {} if last is None else {self._end - 1: last}
+        self._touched, self._cleared, self._dirty = set(), False, False
+
+
+LARGE: frozenset[type] = frozenset((LargeMap, LargeList, LargeValue))
+"""The types that can replace the content of a slot."""

@@ -1,0 +1,116 @@
+"""Large values that functions rarely use or read: outside of their key's row, or left on the disk when it is loaded.
+
+The states of one key share a row, so that a function that reads a small state also reads a large one beside it, and a
+change of the small one stores both again. Flink has a column family for each state instead, which costs a read for each.
+Here the values of a column leave their rows while they are large and few accesses to the row use them, and come back when
+most do. To write a value in place of another one without reading that is a use, too: in its row it is written with the rest.
+But then the old value need not be read: it stays on the disk, and the row is loaded without it
+(`holdfast.state.rows.unread_values`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+__all__ = ["ColumnUses", "HasKey", "LargeValue", "ValueUses"]
+
+_ENOUGH = 4096
+"""Accesses to rows after which the uses of a value are judged."""
+_RARELY, _MOSTLY = 0.25, 0.5
+"""Uses of a value per access to its row: up to which it is better outside of the row, and from which it is better in it."""
+
+
+class HasKey(Protocol):
+    """The space of the rows that the values have left."""
+
+    key: Any
+
+
+class ValueRows(Protocol):
+    """The rows of large values, with one slot each."""
+
+    def load_one(self, key: Any) -> list[Any]:
+        """Load the row of a key into memory."""
+
+    def overwrite(self, key: Any, value: Any) -> None:
+        """Set the value of a key without reading it; None deletes it."""
+
+
+class LargeValue:
+    """Stands in a row for a value that lies elsewhere, read on demand. All rows of a column share one."""
+
+    __slots__ = ("_rows", "_space")
+
+    marker = 0
+    """Its stored form."""
+
+    def __init__(self, space: HasKey, rows: ValueRows) -> None:
+        self._space = space
+        self._rows = rows
+
+    def of(self, key: Any) -> Any:
+        """The value of a key."""
+        return self._rows.load_one(key)[1]
+
+    def get(self) -> Any:
+        """The value of the current key."""
+        return self.of(self._space.key)
+
+    def drop(self) -> None:
+        """Remove the value of the current key, because the slot gets other content."""
+        self._rows.overwrite(self._space.key, None)
+
+
+class ValueUses:
+    """How often the value of a column is used, or read, for each access to its row but those that add a value.
+
+    >>> uses = ValueUses()
+    >>> uses.judge(4000, 10), uses.judge(4000, 10), uses.judge(5000, 2000), uses.judge(5000, 5000)
+    (None, True, None, False)
+    """
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._uses = 0
+
+    def judge(self, rows: int, uses: int) -> bool | None:
+        """Count accesses to rows and uses of the value; returns whether they are rare: it is better not in its row.
+
+        None: it makes no difference, or too little is known.
+        """
+        self._rows += rows
+        self._uses += uses
+        if self._rows < _ENOUGH:
+            return None
+        share = self._uses / self._rows
+        self._rows = self._uses = 0
+        return True if share <= _RARELY else False if share >= _MOSTLY else None
+
+
+class CountsUses(Protocol):
+    """The handle of a column."""
+
+    reads: int
+    replaced: int
+    added: int
+
+
+class ColumnUses:
+    """How often functions use and read the values of a column.
+
+    Args:
+        handle: Counts reads, writes in place of another value, and writes of new values, until the numbers are taken.
+    """
+
+    def __init__(self, handle: CountsUses) -> None:
+        self._handle = handle
+        self._uses = ValueUses()
+        self._reads = ValueUses()
+
+    def judge(self, rows: int) -> tuple[bool | None, bool | None]:
+        """Count accesses to rows; returns whether uses of the value are rare, and whether reads are (`ValueUses.judge`)."""
+        handle = self._handle
+        rows = max(rows - handle.added, 0)  # wherever a new value is to lie, it is written once
+        judged = self._uses.judge(rows, handle.reads + handle.replaced), self._reads.judge(rows, handle.reads)
+        handle.reads = handle.replaced = handle.added = 0
+        return judged

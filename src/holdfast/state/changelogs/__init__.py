@@ -1,0 +1,1 @@
+"""Changelogs: copies of keyed state in a compacted log, and the hosts' copies of these."""

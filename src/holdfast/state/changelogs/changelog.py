@@ -1,0 +1,101 @@
+"""Changelog: a copy of an operator's keyed state in a compacted log, such as a Kafka topic, kept in step with checkpoints.
+
+The checkpoint in the storage stays the truth. The log holds the same state row by row, in the form of the local store: each
+epoch writes the rows that it has changed, and a tombstone for each row that is gone, in a transaction that is committed
+only after the checkpoint is complete. A host without the state reads the log instead of the checkpoint's files.
+
+Beside the rows, the log holds *markers*. A marker names the last checkpointed state of a range of key groups that its
+partition holds. It is part of the transaction that makes the partition hold this state. So the marker tells whether a
+partition holds the state that a checkpoint has: after a lost transaction, after a start from an older checkpoint or from a
+savepoint, or for a topic that was created anew, it does not. Then the state is read from the checkpoint's files, and the
+next epoch writes its difference from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import xxhash
+
+from holdfast.checkpoint.changelog import Marker, MarkerKey
+from holdfast.checkpoint.handles import LogRange
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.state.keys.key_groups import KeyGroupRange
+
+__all__ = ["difference", "matches", "name_of", "partitions_of"]
+
+
+def name_of(handles: Iterable[KeyedHandle]) -> str:
+    """Name the state of these handles; empty for the empty state.
+
+    The paths of deltas and bases are unique, and a delta follows on one state only: the last one names it.
+    """
+    stored = [each for handle in handles for each in (*handle.base, *handle.deltas[-1:])]
+    paths = [each.path for each in stored if not isinstance(each, LogRange)]
+    return xxhash.xxh3_128_hexdigest("\n".join(paths).encode()) if paths else ""
+
+
+def partitions_of(groups: KeyGroupRange, partitions: int, max_parallelism: int) -> range:
+    """The partitions of these key groups: a fixed number, so that a change of parallelism moves no rows.
+
+    >>> partitions_of(KeyGroupRange(43, 85), 8, 128)
+    range(2, 6)
+    """
+    return range(groups.first * partitions // max_parallelism, groups.last * partitions // max_parallelism + 1)
+
+
+def matches(
+    handles: Sequence[KeyedHandle],
+    groups: KeyGroupRange,
+    markers: Mapping[MarkerKey, Marker],
+    partitions: int,
+    max_parallelism: int,
+) -> bool:
+    """Whether a log with these markers holds the state of these handles, which is not empty.
+
+    A subtask finds the marker that it wrote itself. After a change of parallelism it finds those of its predecessors, if
+    each of them had one handle.
+    """
+    own = [marker for key, marker in markers.items() if (key.first, key.last) == (groups.first, groups.last)]
+    if own:
+        wanted = len(partitions_of(groups, partitions, max_parallelism))
+        name = name_of(handles)
+        return len(own) == wanted and all(marker.state == name for marker in own)
+    return all(_marked(handle, markers, partitions, max_parallelism) for handle in handles)
+
+
+def _marked(handle: KeyedHandle, markers: Mapping[MarkerKey, Marker], partitions: int, max_parallelism: int) -> bool:
+    name = name_of([handle])
+    return bool(name) and all(
+        any(
+            marker.state == name
+            for key, marker in markers.items()
+            if key.partition == partition and key.first <= handle.first and handle.last <= key.last
+        )
+        for partition in partitions_of(KeyGroupRange(handle.first, handle.last), partitions, max_parallelism)
+    )
+
+
+def difference(
+    wanted: Iterable[tuple[bytes, bytes]], present: Iterable[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """The puts and tombstones that make ``wanted`` of ``present``; both are sorted by key.
+
+    >>> list(difference([(b"a", b"1"), (b"b", b"2")], [(b"b", b"1"), (b"c", b"3")]))
+    [(b'a', b'1'), (b'b', b'2'), (b'c', None)]
+    """
+    others = iter(present)
+    other = next(others, None)
+    for key, value in wanted:
+        while other is not None and other[0] < key:
+            yield other[0], None
+            other = next(others, None)
+        if other is not None and other[0] == key:
+            if other[1] != value:
+                yield key, value
+            other = next(others, None)
+        else:
+            yield key, value
+    while other is not None:
+        yield other[0], None
+        other = next(others, None)

@@ -1,0 +1,232 @@
+"""ChangelogCopy: the rows of a changelog on this host's disk, up to known offsets.
+
+The copy is a RocksDB in the form of the local store, so that a local store begins as hard links to its files. Rows and
+offsets are written together: after a crash the copy is older, but consistent, and continues from its offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from holdfast.checkpoint.changelog import ChangelogReader, LogRecord, LogTruncated, Marker, MarkerKey, Row
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.store.store import RocksDBStore
+from holdfast.state.stored.layout import END, FIRST, META
+
+__all__ = ["COPY", "ChangelogCopy"]
+
+COPY = "changelog"
+"""The copy's directory in that of its operator and subtask."""
+
+_logger = logging.getLogger(__name__)
+
+_REFRESH_MS = 3_600_000
+"""A copy without changes notes this often that it is up to date."""
+
+
+class _Meta(msgspec.Struct, array_like=True):
+    """What a copy contains."""
+
+    log: str
+    """The log's id."""
+    first: int
+    last: int
+    """Its key groups."""
+    offsets: dict[int, int]
+    """By partition: the offset after the last record that it holds."""
+    markers: list[tuple[tuple[int, int, int], Marker]]
+    seen_ms: int
+    """When it last held all that the log held, in ms since 1970. Later tombstones may be gone from the log one day."""
+    whole: bool
+    """False while it is ahead of the log."""
+
+
+class ChangelogCopy:
+    """The copy of one subtask's key groups.
+
+    Args:
+        path: Its directory.
+        settings: Those of RocksDB.
+        log: The log.
+        groups: The key groups; rows of others are left out.
+        partitions: The partitions with these key groups.
+    """
+
+    def __init__(
+        self, path: str, settings: Mapping[str, str], log: ChangelogReader, groups: KeyGroupRange, partitions: Iterable[int]
+    ) -> None:
+        self.path = path
+        self._settings = settings
+        self._log = log
+        self._groups = groups
+        self._partitions = list(partitions)
+        self.found = os.path.exists(os.path.join(path, "CURRENT"))
+        """Whether the host had a copy that can be continued."""
+        try:
+            self.store = RocksDBStore(path, settings)
+        except Exception as error:  # rocksdict raises plain exceptions for any damage
+            _logger.warning("cannot open the copy of a changelog in %s, reading the changelog anew: %s", path, error)
+            self.found = False
+            RocksDBStore.remove(path)
+            self.store = RocksDBStore(path, settings)
+        self._wanted: Mapping[int, int] = {}
+        """By partition: where the log ended when it was looked at last."""
+        meta = self.store.meta
+        self._meta = self._new_meta() if meta is None else msgspec.msgpack.decode(meta, type=_Meta)
+        if meta is None or not self._can_continue():
+            self.clear()
+        self.markers: dict[MarkerKey, Marker] = {MarkerKey(*key): marker for key, marker in self._meta.markers}
+        """Those of the partitions, as far as they concern the key groups."""
+        self._noted_ms = self._meta.seen_ms
+
+    def _new_meta(self) -> _Meta:
+        groups = self._groups
+        return _Meta(self._log.id, groups.first, groups.last, dict.fromkeys(self._partitions, 0), [], _now(), True)
+
+    def _can_continue(self) -> bool:
+        meta = self._meta
+        age = _now() - meta.seen_ms
+        return (
+            meta.whole
+            and meta.log == self._log.id
+            and (meta.first, meta.last) == (self._groups.first, self._groups.last)
+            and list(meta.offsets) == self._partitions
+            and 0 <= age < self._log.tombstone_ms // 2  # the clocks of hosts and brokers differ
+        )
+
+    def clear(self) -> None:
+        """Begin with an empty copy."""
+        self.found = False
+        self.store.close()
+        RocksDBStore.remove(self.path)
+        self.store = RocksDBStore(self.path, self._settings)
+        self._meta = self._new_meta()
+        self.markers = {}
+
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        """By partition: the offset after the last record that it holds."""
+        return self._meta.offsets
+
+    @property
+    def begun(self) -> bool:
+        """Whether it holds anything of the log."""
+        return any(self._meta.offsets.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no rows."""
+        return self.store.first_key(FIRST, END) is None
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows in ``[start, end)``, in order."""
+        return self.store.scan(start, end)
+
+    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Read the log to its present end; False if ``stopped`` has become true before. What was read stays read."""
+        if not self._can_continue():  # this process stood still for half a day
+            self.clear()
+        try:
+            return self._read(stopped)
+        except LogTruncated:
+            self.clear()
+            return self._read(stopped)
+
+    def _read(self, stopped: Callable[[], bool]) -> bool:
+        before, began = dict(self.markers), _now()
+        self._wanted = self._log.ends(self._partitions)
+        for records in self._log.read(self._meta.offsets):
+            if records:
+                self._take(records, before)
+            if stopped():
+                return False
+        self._saw_all(began)
+        return True
+
+    @property
+    def behind(self) -> int:
+        """The records of the log's last known end that it lacks."""
+        return sum(max(0, end - self._meta.offsets[partition]) for partition, end in self._wanted.items())
+
+    def _take(self, records: Iterable[LogRecord], before: Mapping[MarkerKey, Marker]) -> None:
+        rows: dict[bytes, bytes | None] = {}
+        offsets = self._meta.offsets
+        for partition, offset, content in records:
+            offsets[partition] = offset + 1
+            if isinstance(content, Row):
+                if content.group in self._groups:
+                    rows[content.key] = content.value
+            elif content is not None:
+                key, marker = content
+                if marker is not None and key in before and before[key].seed != marker.seed:
+                    # Nothing is written: the marker would make rows look whole that the log may have lost.
+                    raise LogTruncated("the log was filled anew from a checkpoint")
+                self._mark(key, marker)
+        self._write(rows)
+
+    def _mark(self, key: MarkerKey, marker: Marker | None) -> None:
+        if key.first > self._groups.last or key.last < self._groups.first:
+            return
+        if marker is None:
+            self.markers.pop(key, None)
+        else:
+            self.markers[key] = marker
+
+    def _write(self, rows: Mapping[bytes, bytes | None]) -> None:
+        meta = self._meta
+        meta.markers = [((*key,), marker) for key, marker in self.markers.items()]
+        puts = [(key, value) for key, value in rows.items() if value is not None]
+        deletes = [key for key, value in rows.items() if value is None]
+        self.store.write([*puts, (META, msgspec.msgpack.encode(meta))], deletes)
+        self._noted_ms = meta.seen_ms
+
+    # in step with the subtask that writes the log
+
+    def run_ahead(self, rows: Mapping[bytes, bytes | None]) -> None:
+        """Write rows that the log does not hold yet. Unless `completed` follows, the copy is worthless."""
+        self._meta.whole = False
+        self._write(rows)
+
+    def completed(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        markers: Mapping[MarkerKey, Marker | None],
+        ends: Mapping[int, int],
+    ) -> None:
+        """Write what the subtask has written to the log in an epoch that is complete."""
+        for key, marker in markers.items():
+            self._mark(key, marker)
+        self._meta.offsets.update(ends)
+        self._meta.whole = True
+        self._meta.seen_ms = _now()
+        self._write(rows)
+
+    def unchanged(self) -> None:
+        """Note that the copy holds all that the log holds."""
+        self._saw_all(_now())
+
+    def _saw_all(self, now: int) -> None:
+        self._meta.seen_ms = now
+        if now - self._noted_ms > _REFRESH_MS:
+            self._write({})
+
+    def link(self, directory: str) -> None:
+        """Make a local store of the copy's rows: hard links to its files."""
+        self.store.checkpoint(directory)
+
+    def close(self) -> None:
+        """Close the copy; it stays for the host's next process."""
+        store, self.store = self.store, None  # type: ignore[assignment]
+        if store is not None:
+            store.close()
+            if store.damaged:
+                RocksDBStore.remove(store.path)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,92 @@
+"""StandbyCopy: keeps this host's copy of a changelog up to date while the subtask runs on another host.
+
+The copy holds committed records only. When the subtask comes to this host, its restore goes on with the copy: it reads what
+is left of the log, and the markers tell whether the copy holds the state of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from holdfast.checkpoint.changelog import ChangelogReader
+from holdfast.state.changelogs.changelog import partitions_of
+from holdfast.state.changelogs.changelog_copy import COPY, ChangelogCopy
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.store.host_lock import HostLock
+
+__all__ = ["StandbyCopy"]
+
+
+class StandbyCopy:
+    """The copy of one operator's state in one subtask.
+
+    Args:
+        directory: The local directory of the operator and the subtask. Its lock keeps the subtask itself, and other drivers'
+            copies, out of it.
+        settings: Those of RocksDB.
+        follow: Opens the log.
+        groups: The key groups of the subtask.
+        max_parallelism: The number of key groups.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        settings: Mapping[str, str],
+        follow: Callable[[], ChangelogReader],
+        groups: KeyGroupRange,
+        max_parallelism: int,
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._follow = follow
+        self._groups = groups
+        self._max_parallelism = max_parallelism
+        self._lock = HostLock(directory)
+        self._log: ChangelogReader | None = None
+        self._copy: ChangelogCopy | None = None
+        self.whole_at: float | None = None
+        """When it last held all of the log, by the monotonic clock; None: never."""
+
+    @property
+    def lag(self) -> int | None:
+        """The records that it lacks of the log's last known end; None before it has held all of the log."""
+        return None if self._copy is None or self.whole_at is None else self._copy.behind
+
+    def catch_up(self, stopped: Callable[[], bool]) -> None:
+        """Read the log to its present end, or until ``stopped``. Does nothing while another process has the copy.
+
+        An error leaves the copy as it was read until then; `close` it before the next attempt.
+        """
+        if self._copy is None and not self._open():
+            return
+        assert self._copy is not None
+        began = time.monotonic()
+        if self._copy.catch_up(stopped):
+            self.whole_at = began
+
+    def _open(self) -> bool:
+        os.makedirs(self._directory, exist_ok=True)
+        if not self._lock.acquire(patience=0):
+            self._lock.release()
+            return False
+        log = self._log = self._follow()
+        partitions = partitions_of(self._groups, log.partitions, self._max_parallelism)
+        self._copy = ChangelogCopy(os.path.join(self._directory, COPY), self._settings, log, self._groups, partitions)
+        return True
+
+    def close(self) -> None:
+        """Give the copy up to the next process of this host; it stays on the disk."""
+        copy, self._copy = self._copy, None
+        log, self._log = self._log, None
+        try:
+            if copy is not None:
+                copy.close()
+        finally:
+            try:
+                if log is not None:
+                    log.close()
+            finally:
+                self._lock.release()

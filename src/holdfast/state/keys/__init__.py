@@ -1,0 +1,1 @@
+"""Keys: their stored form, their key groups, and the subtasks that own these."""

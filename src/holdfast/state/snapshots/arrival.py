@@ -1,0 +1,155 @@
+"""Arrival: what a restored store still lacks of its checkpoint, while the job runs.
+
+Threads fetch all of it in the background. What a lookup needs at once is fetched first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from holdfast.checkpoint.stores.in_parallel import in_parallel
+
+__all__ = ["Arrival", "Arriving"]
+
+_AT_ONCE = 32
+"""Range reads of a lookup at a time."""
+_THREADS = 4
+"""Files that are fetched at a time in the background."""
+_PATIENCE_S = 0.5
+"""The longest time for which a part of a whole file waits for the range reads of a lookup."""
+
+_T = TypeVar("_T")
+
+
+class Arriving(Protocol):
+    """A file of which some parts are not here."""
+
+    here: bool
+    """Whether all that is wanted of the file is here and verified."""
+
+    def complete(self, may_go_on: Callable[[], bool]) -> None:
+        """Fetch and verify what is lacking, unless ``may_go_on`` returns False in between.
+
+        Raises:
+            CorruptFile: the file is missing or altered; names the operator and its states.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+
+
+class Arrival:
+    """Files of one store that are not complete."""
+
+    def __init__(self) -> None:
+        self._files: list[Arriving] = []
+        self._then: list[Callable[[], None]] = []
+        self._changed = threading.Condition()
+        """Guards the following."""
+        self._begun = False
+        self._left = 0
+        """Files that are not complete."""
+        self._lookups = 0
+        """Lookups whose range reads are under way."""
+        self._failure: Exception | None = None
+        self._stopped = False
+        self.complete = False
+        """Whether all files are complete and verified."""
+
+    def expect(self, file: Arriving) -> None:
+        """Add a file, before `begin`."""
+        self._files.append(file)
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call this when everything is here."""
+        self._then.append(call)
+
+    def at_once(self, fetch: Callable[[_T], object], parts: Sequence[_T]) -> None:
+        """Fetch parts that a lookup waits for, several at a time. A failure ends the job's epoch.
+
+        Raises:
+            CorruptFile: a part is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+        self.check()
+        if not parts:
+            return
+        with self._changed:
+            self._lookups += 1
+        try:
+            for _ in in_parallel(fetch, parts, _AT_ONCE):
+                pass
+        except Exception as error:  # a function may catch it, but its epoch must not be completed
+            self._fail(error)
+            raise
+        finally:
+            with self._changed:
+                self._lookups -= 1
+                self._changed.notify_all()
+
+    def begin(self) -> None:
+        """Begin to fetch all files in the background."""
+        with self._changed:
+            if self._begun or self._stopped:
+                return
+            self._begun = True
+            self._left = len(self._files)
+        files = iter(self._files)
+        for _ in range(_THREADS):
+            threading.Thread(target=self._complete, args=(files,), name="holdfast-arriving", daemon=True).start()
+
+    def _complete(self, files: Iterator[Arriving]) -> None:
+        """Fetch files; several threads share the iterator."""
+        while self._may_go_on():
+            with self._changed:
+                file = next(files, None)
+            if file is None:
+                return
+            try:
+                file.complete(self._may_go_on)
+            except Exception as error:
+                return self._fail(error)
+            with self._changed:
+                self._left -= file.here
+                if not self._left and not self._stopped:
+                    for call in self._then:
+                        call()
+                    self.complete = True
+                    self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _may_go_on(self) -> bool:
+        """Let the range reads of a lookup go first; returns whether to go on."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lookups or self._stopped, _PATIENCE_S)
+            return not self._stopped and self._failure is None
+
+    def wait(self) -> None:
+        """Wait until all files are complete.
+
+        Raises:
+            CorruptFile: one is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+            OSError: the store was closed.
+        """
+        self.begin()
+        with self._changed:
+            self._changed.wait_for(lambda: self.complete or self._stopped or self._failure is not None)
+        self.check()
+        if not self.complete:
+            raise OSError("the local store was closed before all files of the checkpoint were there")
+
+    def check(self) -> None:
+        """Raise what has ended the fetch in the background, if anything."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Stop. What has not arrived is fetched anew by the next restore."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()

@@ -1,0 +1,206 @@
+"""ArrivingFiles: SST files of a base that a local store reads while they are still being fetched.
+
+A file begins with its end alone: filter, index and properties, in a local file of the full size. RocksDB reads no more to
+open a store. Before the store looks for keys, the data blocks that may hold them are fetched by range reads, verified by
+their checksums, and written to their places. Meanwhile, threads fetch the whole files and verify them against the
+checkpoint's checksums. RocksDB verifies every block that it reads, so a block that is lacking or damaged is an error and
+never a wrong value.
+
+Until all files are complete, RocksDB must not compact the store. A marker in its directory keeps other processes from
+reusing it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.parsing import parsing
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.arriving_file import ArrivingFile
+from holdfast.state.snapshots.blob_parts import ArrivingBlobFile
+from holdfast.state.snapshots.linked_files import states_in
+from holdfast.state.snapshots.sst_format import Block, DamagedBlock, UnknownFormat
+from holdfast.state.store.blob_file import SUFFIX, Blob
+from holdfast.state.stored.damage import Naming
+
+__all__ = ["ArrivingFiles"]
+
+_MARKER = "ARRIVING"
+_LEAST = 256 << 10
+"""Size of the smallest file that arrives by and by, in bytes."""
+_MOST_IN_RANGE = 8 << 20
+"""Bytes that a scan fetches at once. A longer one waits for the complete files after its first rows."""
+
+_LACKING = re.compile(r"([^/ ]+\.sst) offset (\d+)")
+"""The block in an error of RocksDB."""
+
+_Run = tuple[ArrivingFile, list[Block]]
+"""Adjacent blocks of a file."""
+
+
+class ArrivingFiles:
+    """The files of one store that are not complete.
+
+    Args:
+        storage: The storage with the files.
+        directory: The store's directory.
+        named: Adds to an error what the file holds.
+        arrival: Fetches the files in the background.
+    """
+
+    def __init__(self, storage: Storage, directory: str, named: Naming, arrival: Arrival) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._marker = os.path.join(directory, _MARKER)
+        self._named = named
+        self._arrival = arrival
+        self._files: list[ArrivingFile] = []
+        self._blob_files: dict[int, ArrivingBlobFile] = {}
+        """By number."""
+        arrival.then(self._unmark)
+        with open(self._marker, "wb"):
+            pass
+
+    @staticmethod
+    def marked(directory: str) -> bool:
+        """Whether files of a store in this directory may be incomplete."""
+        return os.path.exists(os.path.join(directory, _MARKER))
+
+    def take(self, file: RawFile) -> bool:
+        """Begin a file with its end; returns False if it must be fetched as a whole.
+
+        Raises:
+            CorruptFile: it is missing or altered.
+        """
+        if file.size < _LEAST:
+            return False
+        target = os.path.join(self._directory, file.name)
+        if file.name.endswith(SUFFIX):
+            blobs = ArrivingBlobFile(self._storage, file, target, self._named)
+            self._blob_files[blobs.number] = blobs
+            self._arrival.expect(blobs)
+            return True
+        try:
+            with parsing(self._storage.locate(file.path), "a file of RocksDB"):
+                arriving = ArrivingFile(self._storage, file, target, self._named)
+        except UnknownFormat:
+            return False
+        except DamagedBlock as damage:
+            error = CorruptFile(self._storage.locate(file.path), f"altered: {damage}")
+            raise self._named(error, states_in(file)) from damage
+        self._files.append(arriving)
+        self._arrival.expect(arriving)
+        return True
+
+    def _unmark(self) -> None:
+        with suppress(FileNotFoundError):
+            os.remove(self._marker)
+
+    def any(self) -> bool:
+        """Whether there are such files; otherwise the store is complete."""
+        taken = bool(self._files or self._blob_files)
+        if not taken:
+            self._unmark()
+        return taken
+
+    # what the store needs
+
+    def need_keys(self, keys: Iterable[bytes]) -> None:
+        """Have the blocks that may hold these keys.
+
+        Raises:
+            CorruptFile: a block is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+        if self._arrival.complete:
+            return
+        wanted = sorted(keys)
+        try:
+            runs = [(file, run) for file in self._files for run in file.lacking_keys(wanted)]
+        except UnknownFormat:
+            self._arrival.wait()
+        else:
+            self._fetch(runs)
+
+    def need_range(self, start: bytes, end: bytes) -> bytes:
+        """Have the blocks of the keys from ``start`` to the returned one: ``end``, or one before it if much is lacking.
+
+        Raises:
+            CorruptFile: a block is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+        if self._arrival.complete:
+            return end
+        files = [file for file in self._files if file.last_key >= start]
+        try:
+            if sum(file.span(start, end) for file in files) > _MOST_IN_RANGE:
+                end = min([end, *(file.bound(start) for file in files if not file.here)])
+            runs = self._lacking(files, start, end)
+        except UnknownFormat:
+            self._arrival.wait()
+        else:
+            self._fetch(runs)
+        return end
+
+    def need_block(self, error: str) -> bool:
+        """Have the block that RocksDB's error names; returns False if it is here, or the error names none.
+
+        Behind a range delete, RocksDB goes on where the range ends, in a block that nobody has asked for.
+
+        Raises:
+            CorruptFile: the block is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+        named = _LACKING.search(error)
+        if named is None or self._arrival.complete:
+            return False
+        file = next((each for each in self._files if each.file.name == named[1]), None)
+        block = None if file is None else file.block_at(int(named[2]))
+        if file is None or block is None or file.has(block):
+            return False
+        self._fetch([(file, [block])])
+        return True
+
+    def need_values(self, blobs: Iterable[Blob]) -> None:
+        """Have the values of these blobs.
+
+        Raises:
+            CorruptFile: a chunk is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+        if self._arrival.complete:
+            return
+        wanted: dict[int, list[Blob]] = defaultdict(list)
+        for blob in blobs:
+            wanted[blob.file].append(blob)
+        files = ((self._blob_files[number], each) for number, each in wanted.items() if number in self._blob_files)
+        runs = [(file, run) for file, each in files for run in file.lacking(each)]
+        self._arrival.at_once(lambda run: run[0].fetch(run[1]), runs)
+
+    def _lacking(self, files: Sequence[ArrivingFile], start: bytes, end: bytes) -> list[_Run]:
+        """The blocks between two keys that are lacking, and the first ones behind them, which RocksDB may look at."""
+        after: dict[int, bytes] = {}
+        for file in files:
+            if file.first_key > end:
+                after[file.level] = min(file.first_key, after.get(file.level, file.first_key))
+        runs: list[_Run] = []
+        for file in files:
+            if file.first_key <= end:
+                runs += ((file, run) for run in file.lacking(start, end))
+            elif file.first_key == after[file.level]:
+                runs += ((file, run) for run in file.lacking(file.first_key, file.first_key))
+        return runs
+
+    def _fetch(self, runs: Sequence[_Run]) -> None:
+        self._arrival.at_once(lambda run: run[0].fetch(run[1]), runs)
+
+    def wait(self) -> None:
+        """Wait until all files are complete; raises as `Arrival.wait` does."""
+        self._arrival.wait()

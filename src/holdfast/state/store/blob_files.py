@@ -1,0 +1,365 @@
+"""BlobFiles: the blob files of one local store: appends values, reads them, and collects garbage.
+
+Key-value separation as in WiscKey (Lu et al., FAST 2016) and RocksDB's BlobDB: compactions move keys, and values stay where
+they were written. So do replaced values, until their file is collected: if few rows of a file are live, they are appended
+again, and the file is deleted once RocksDB's files no longer refer to it.
+
+How many rows of a file are live is estimated from a sample. Garbage collection goes along with writes, a portion with each.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+
+from holdfast.checkpoint.files import compress
+from holdfast.common.formats.in_portions import in_portions
+from holdfast.state.store.blob_file import (
+    BLOB_SIZE,
+    MARKER,
+    PLACE_SIZE,
+    SUFFIX,
+    Blob,
+    BlobFile,
+    Chunk,
+    Damaged,
+    place,
+    records,
+    unpack_blob,
+)
+from holdfast.state.store.disk_reads import blocks_read
+from holdfast.state.store.ordered import NO_RESTS
+from holdfast.state.store.runs import in_runs
+
+__all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
+
+_LEAST = 512
+"""Size of the smallest value that goes into a blob file, in bytes."""
+_SAVING = 0.8
+"""Values that compression makes smaller than this share stay in RocksDB, which compresses many of them together."""
+_SAMPLE = 8
+"""Values that are compressed to know it."""
+_SAMPLE_EVERY = 4096
+"""Values of a state after which it is looked at again."""
+
+_FILE_SIZE = 64 << 20
+"""Bytes from which on a file is sealed."""
+_MOST = 1.7
+"""The bytes of the files, at most, as a multiple of those of the live rows."""
+_PACE = 3
+"""Bytes that garbage collection may read for each byte that is written."""
+_CHECK_EVERY = 1 / 16
+"""The part of a file after which the garbage of one is estimated anew."""
+_STEP = 1 << 20
+"""Bytes of a file that are collected at a time."""
+_SAMPLED = 2
+"""Chunks of a sample."""
+_SMALL_SHARE = 8
+"""A file is small below this part of the size of a file."""
+_MOST_SMALL = 16
+"""More small files than that are joined."""
+_DEAD_SHARE = 1 / 8
+"""The part of the files from which on collected ones are worth a flush of RocksDB's write buffers, to be deleted."""
+
+_ON_DISK = 1
+"""Blocks that were read from the disk for each value, from which on values are read ahead: an eighth of them, or more."""
+
+
+def _file_sized(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, bytes]]]:
+    """The rows, in portions that fit into one file."""
+    if sum([len(value) for _, value in rows]) < _FILE_SIZE:
+        return (rows,)
+    return in_portions(rows, lambda row: len(row[1]), _FILE_SIZE)
+
+
+class ValueSeparation:
+    """Which values lie apart from their keys, in blob files: large ones, unless compression makes them smaller.
+
+    Args:
+        compression: The setting of RocksDB.
+    """
+
+    def __init__(self, compression: str) -> None:
+        self._compresses = compression.strip().upper().removesuffix("_COMPRESSION") != "NO"
+        self._shrink: dict[bytes, bool] = {}
+        """By stored id of the state: whether compression makes its values smaller."""
+        self._left: dict[bytes, int] = {}
+        """By stored id of the state: the values until that is looked at again."""
+
+    def split(self, rows: Iterable[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
+        """The rows for RocksDB, and those for blob files."""
+        rows = list(rows)
+        large = [row for row in rows if len(row[1]) >= _LEAST]
+        if not large:
+            return rows, large
+        shrink = {state for state in {key[:2] for key, _ in large} if self._shrinks(state, large)}
+        if shrink:
+            large = [row for row in large if row[0][:2] not in shrink]
+            return [row for row in rows if len(row[1]) < _LEAST or row[0][:2] in shrink], large
+        return [row for row in rows if len(row[1]) < _LEAST] if len(large) < len(rows) else [], large
+
+    def keeps_apart(self, state: bytes) -> bool:
+        """Whether large values of a state, by its stored id, go to blob files, as far as is known."""
+        return not self._shrink.get(state, False)
+
+    def _shrinks(self, state: bytes, rows: Sequence[tuple[bytes, bytes]]) -> bool:
+        if not self._compresses:
+            return False
+        left = self._left.get(state, 0)
+        if left <= 0:
+            sample = b"".join(value for _, value in islice((row for row in rows if row[0][:2] == state), _SAMPLE))
+            self._shrink[state] = len(compress(sample)[0]) < _SAVING * len(sample)
+            left = _SAMPLE_EVERY
+        self._left[state] = left - len(rows)
+        return self._shrink[state]
+
+
+def blobs_in(found: Iterable[bytes | None]) -> Iterator[Blob]:
+    """The blobs among what RocksDB holds."""
+    return (Blob.unpack(data) for data in found if data is not None and len(data) >= BLOB_SIZE and data[0] == MARKER)
+
+
+class BlobFiles:
+    """The blob files in a store's directory.
+
+    Args:
+        directory: The directory.
+        look_up: Returns what RocksDB holds for these keys.
+        put: Puts rows into RocksDB.
+        writable: Whether the store is written.
+
+    Raises:
+        Damaged: a file is altered.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        look_up: Callable[[list[bytes]], list[bytes | None]],
+        put: Callable[[list[tuple[bytes, bytes]]], None],
+        *,
+        writable: bool = True,
+    ) -> None:
+        self._directory = directory
+        self._look_up = look_up
+        self._put = put
+        if writable:
+            BlobFile.recover(directory)
+        self._files = {file.number: file for file in BlobFile.in_directory(directory)}
+        """By number; also collected ones that are not deleted yet."""
+        self._on_disk = False
+        """Whether many values were not in the page cache when they were last read."""
+        self._lock = threading.Lock()
+        """Guards the following: a thread may make a copy of the store meanwhile."""
+        self._current: BlobFile | None = None
+        self._pins = 0
+        """Readers that may still look for values in collected files."""
+        self._queue = list(self._files.values())
+        """Sealed files, least recently estimated first."""
+        self._victim: Iterator[int] | None = None
+        """The collection of a file; yields the bytes read in each step."""
+        self._credit = 0
+        self._unchecked = 0.0
+        """Bytes written since garbage was estimated."""
+        self._collected: list[BlobFile] = []
+        """Files without live rows, to which RocksDB's files may still refer."""
+        self._flushing: list[BlobFile] = []
+        """Those to which they no longer refer once the present flush is complete."""
+
+    # values
+
+    def append(self, rows: list[tuple[bytes, bytes]], rests: Mapping[bytes, bytes] = NO_RESTS) -> list[tuple[bytes, bytes]]:
+        """Write rows; returns their keys, each with what RocksDB is to hold in place of its value.
+
+        Args:
+            rows: The rows.
+            rests: Empty, or for each key what may be read in place of its value (`with_rests`), or nothing.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        rows.sort()
+        blobs: list[tuple[bytes, bytes]] = []
+        with self._lock:
+            for part in _file_sized(rows):
+                file = self._current
+                if file is None:
+                    file = self._current = BlobFile.create(self._directory)
+                    self._files[file.number] = file
+                before = file.size
+                blobs += file.append(part)
+                self._unchecked += file.size - before
+                if file.size >= _FILE_SIZE:
+                    self._seal()
+        return [(key, blob + rests[key]) for key, blob in blobs] if rests else blobs
+
+    def _seal(self) -> None:
+        file, self._current = self._current, None
+        if file is not None:
+            file.seal()
+            self._queue.append(file)
+
+    def resolve(self, found: list[bytes | None]) -> list[bytes | None]:
+        """Replace blobs by their values, in place.
+
+        Raises:
+            Damaged: a value is altered, or its file is missing.
+        """
+        files, unpack = self._files, unpack_blob
+        blobs = [
+            (at, *unpack(data))
+            for at, data in enumerate(found)
+            if data is not None and len(data) >= BLOB_SIZE and data[0] == MARKER
+        ]
+        if not blobs:
+            return found
+        for _, _, number, *_ in blobs:
+            if number not in files:
+                raise Damaged(f"the file {number:016x}{SUFFIX} is missing")
+        before = blocks_read()
+        if self._on_disk:  # one read after the other would wait for the disk each time
+            for _, _, number, offset, size, _ in blobs:
+                files[number].read_ahead(offset, size)
+        for at, _, number, offset, size, checksum in blobs:
+            found[at] = files[number].value(offset, size, checksum)
+        self._on_disk = blocks_read() - before > _ON_DISK * len(blobs)
+        return found
+
+    def ranges(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """The name of each sealed file, and the first and the last of its keys; a part of a file may have none.
+
+        Raises:
+            Damaged: the end of one is altered.
+        """
+        for file in self._files.values():
+            chunks = file.chunks()
+            first = min((chunk.first for chunk in chunks), default=b"")
+            yield file.name, first, max((chunk.last for chunk in chunks), default=b"")
+
+    @contextmanager
+    def pinned(self) -> Iterator[list[BlobFile]]:
+        """Keep the files to which a snapshot refers that is taken meanwhile: those that are returned, and new ones."""
+        with self._lock:
+            self._pins += 1
+            files = self._present()
+        try:
+            yield files
+        finally:
+            with self._lock:
+                self._pins -= 1
+
+    def link(self, directory: str, known: Sequence[BlobFile]) -> None:
+        """Link the files to a directory, for a copy of RocksDB that was made while these ``known`` files were there."""
+        with self._lock:
+            self._seal()
+            files = {file.path: file for file in [*known, *self._present()]}
+        for file in files.values():
+            os.link(file.path, os.path.join(directory, file.name))
+
+    def _present(self) -> list[BlobFile]:
+        """The files with live rows."""
+        gone = {*self._collected, *self._flushing}
+        return [file for file in self._files.values() if file not in gone]
+
+    # garbage collection
+
+    def collect(self, written: int, flushed: Callable[[], bool]) -> bool:
+        """Do a portion of garbage collection.
+
+        Args:
+            written: The bytes written since the last time.
+            flushed: Whether RocksDB has no write buffer left to flush, but the one in use.
+
+        Returns: Whether RocksDB should flush its write buffers.
+        """
+        if self._flushing and not self._pins and flushed():
+            self.delete_flushed()
+        self._credit += _PACE * written
+        while self._credit > 0:
+            if self._victim is None and (file := self._garbage()) is not None:
+                self._victim = self._moved(file)
+            if self._victim is None:
+                self._credit = 0
+                break
+            read = next(self._victim, None)
+            if read is None:
+                self._victim = None
+            else:
+                self._credit -= read
+        return len(self._collected) > _DEAD_SHARE * len(self._files) and not self._flushing
+
+    def _garbage(self) -> BlobFile | None:
+        """A file that is worth to be collected."""
+        small = [file for file in self._queue if file.size < _FILE_SIZE // _SMALL_SHARE]
+        if len(small) > _MOST_SMALL:
+            return self._victim_of(small[0])
+        while self._unchecked >= _CHECK_EVERY * _FILE_SIZE:
+            self._unchecked -= _CHECK_EVERY * _FILE_SIZE
+            if self._queue:
+                file = self._queue.pop(0)
+                file.live = self._share(file) * file.size
+                self._queue.append(file)
+        if not self._queue or sum(file.size for file in self._queue) <= _MOST * sum(file.live for file in self._queue):
+            return None
+        return self._victim_of(min(self._queue, key=lambda file: file.live / file.size))
+
+    def _victim_of(self, file: BlobFile) -> BlobFile:
+        self._queue.remove(file)
+        return file
+
+    def _share(self, file: BlobFile) -> float:
+        """The share of live rows, from a sample."""
+        chunks = file.chunks()
+        live = count = 0
+        for chunk in random.sample(chunks, min(_SAMPLED, len(chunks))):
+            rows, found, _ = self._live(file, [chunk])
+            count, live = count + rows, live + len(found)
+        return live / count if count else 0.0
+
+    def _live(self, file: BlobFile, run: Sequence[Chunk]) -> tuple[int, list[tuple[bytes, bytes]], dict[bytes, bytes]]:
+        """The number of rows in adjacent chunks, those of them that are live, and by key the rests behind their blobs."""
+        start, number = run[0].offset, file.number
+        rows = list(records(file.read(run)))
+        live, rests = [], {}
+        for (key, at, value), held in zip(rows, self._look_up([key for key, _, _ in rows])):
+            if held is not None and held[:PLACE_SIZE] == place(number, start + at):
+                live.append((key, value))
+                rests[key] = held[BLOB_SIZE:]
+        return len(rows), live, rests
+
+    def _moved(self, file: BlobFile) -> Iterator[int]:
+        """Append a file's live rows to the current one, some at a time; yields the bytes read."""
+        for run in in_runs(file.chunks(), _STEP):  # a file that was fetched in part has gaps
+            _, live, rests = self._live(file, run)
+            if live:
+                self._put(self.append(live, rests))
+            yield run[-1].end - run[0].offset
+        with self._lock:
+            self._collected.append(file)
+
+    def before_flush(self) -> None:
+        """RocksDB is about to flush its write buffers: after that its files do not refer to the collected ones."""
+        if not self._flushing:
+            with self._lock:
+                self._flushing, self._collected = self._collected, []
+
+    def delete_flushed(self) -> None:
+        """Delete the files to which RocksDB's do not refer any more."""
+        with self._lock:
+            if not self._pins:
+                gone, self._flushing = self._flushing, []
+                for file in gone:
+                    del self._files[file.number]
+                    file.remove()
+
+    def close(self) -> None:
+        """Seal the current file, and close all."""
+        with self._lock:
+            self._seal()
+            files, self._files = self._files, {}
+        for file in files.values():
+            file.close()

@@ -1,0 +1,29 @@
+"""IncompleteFiles: what a store asks of its files while they are still being fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from holdfast.state.store.blob_file import Blob
+
+__all__ = ["IncompleteFiles"]
+
+
+class IncompleteFiles(Protocol):
+    """Files of a store that are still being fetched. A read asks for what it needs of them before it reads."""
+
+    def need_keys(self, keys: Iterable[bytes]) -> None:
+        """Have the blocks that may hold these keys."""
+
+    def need_range(self, start: bytes, end: bytes) -> bytes:
+        """Have the blocks of the keys from ``start`` to the returned one: ``end``, or one before it if much is lacking."""
+
+    def need_block(self, error: str) -> bool:
+        """Have the block that RocksDB's error names; returns False if it is here, or the error names none."""
+
+    def need_values(self, blobs: Iterable[Blob]) -> None:
+        """Have the values of these blobs."""
+
+    def wait(self) -> None:
+        """Wait until all files are complete."""

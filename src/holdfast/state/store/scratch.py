@@ -1,0 +1,44 @@
+"""Temporary directories for what does not fit into memory, which may be large, and go though their process is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from holdfast.state.store.host_lock import HostLock
+
+__all__ = ["scratch_directory"]
+
+_PREFIX = "holdfast-scratch-"
+_NEW_S = 60.0
+"""A younger directory may not be locked yet."""
+
+
+@contextmanager
+def scratch_directory(within: str) -> Iterator[str]:
+    """A new directory, deleted at the end; those that killed processes have left in ``within`` are deleted now."""
+    _sweep(within)
+    directory = tempfile.mkdtemp(prefix=_PREFIX, dir=within)
+    lock = HostLock(directory)
+    try:
+        lock.acquire()
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        lock.release()
+
+
+def _sweep(within: str) -> None:
+    for name in os.listdir(within):
+        if name.startswith(_PREFIX):
+            path = os.path.join(within, name)
+            with suppress(OSError):  # it is another user's, or gone
+                if time.time() - os.stat(path).st_mtime > _NEW_S:
+                    lock = HostLock(path)
+                    if lock.acquire(patience=-1):
+                        shutil.rmtree(path, ignore_errors=True)
+                    lock.release()

@@ -1,0 +1,1 @@
+"""Stored forms of state: schemas, the key space, deltas and their pieces. Versioned; old ones stay readable."""

@@ -1,0 +1,95 @@
+"""What a damaged file holds, for its error: the operators and states that a person needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoint.handles import LogRange
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.stored.schema import ROWS, OperatorSchema
+
+__all__ = ["Naming", "with_content", "with_keyed_content", "with_remedy", "with_states"]
+
+Naming = Callable[[CorruptFile, Container[int]], CorruptFile]
+"""Adds to an error what the file holds, given with the ids of its states: `with_states` for one operator."""
+
+
+def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMetadata, remedy: str = "") -> CorruptFile:
+    """The error of a checkpoint's or savepoint's file, which also says what the file holds, and what to do.
+
+    Args:
+        error: The error.
+        storage: The storage to which the paths of the files are relative.
+        checkpoint: The checkpoint.
+        remedy: What to do; a sentence without a capital.
+    """
+    found = [
+        f"{', '.join(map(repr, names))} of operator {operator.name!r} (uid {uid!r})"
+        for uid, operator in checkpoint.operators.items()
+        if (names := list(dict.fromkeys(_states(operator, storage, error.path))))
+    ]
+    told = CorruptFile(error.path, f"{error.reason}; it holds {'; '.join(found)}") if found else error
+    return with_remedy(told, remedy) if remedy else told
+
+
+def with_keyed_content(
+    error: CorruptFile, storage: Storage, handles: Sequence[KeyedHandle], schemas: Mapping[str, Any], operator: str
+) -> CorruptFile:
+    """The error of a file of an operator's keyed state, which also says what the file holds.
+
+    Args:
+        error: The error.
+        storage: The storage to which the paths of the files are relative.
+        handles: The operator's keyed state.
+        schemas: Its schemas as plain data, by the names in the handles.
+        operator: The operator, for messages.
+    """
+    names = list(dict.fromkeys(_keyed(handles, schemas, storage, error.path)))
+    content = f"{', '.join(map(repr, names)) or 'keyed state'} of operator {operator}"
+    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+
+def with_states(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
+    """The error of a file of keyed state that is being restored, which also says what the file holds.
+
+    Args:
+        error: The error.
+        states: The ids of the states in the file.
+        where: The operator.
+        names: The names of its states by id.
+    """
+    found = [repr(name) for number, name in sorted(names.items()) if number in states]
+    content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
+    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+
+def with_remedy(error: CorruptFile, remedy: str) -> CorruptFile:
+    """The error, which also says what to do: a sentence without a capital."""
+    return CorruptFile(error.path, f"{error.reason}: {remedy}")
+
+
+def _states(operator: OperatorCheckpoint, storage: Storage, where: str) -> Iterator[str]:
+    """The names of an operator's states that have a part in a file."""
+    for subtask in operator.subtasks:
+        yield from _keyed(subtask.keyed, operator.schemas, storage, where)
+        for name, parts in subtask.lists.items():
+            if any(part.file is not None and storage.locate(part.file.path) == where for part in parts):
+                yield name
+
+
+def _keyed(handles: Iterable[KeyedHandle], schemas: Mapping[str, Any], storage: Storage, where: str) -> Iterator[str]:
+    for keyed in handles:
+        files = [each for each in keyed.handles() if not isinstance(each, LogRange)]
+        if any(storage.locate(each.path) == where for each in files) and keyed.schema in schemas:
+            yield from _names(OperatorSchema.of_plain(schemas[keyed.schema]))
+
+
+def _names(schema: OperatorSchema) -> Iterator[str]:
+    for name, state in schema.states.items():
+        if state.kind == ROWS:
+            yield from (column.name for column in state.columns)
+        elif state.kind == "timers":
+            yield name

@@ -1,0 +1,116 @@
+"""A delta log of files in the checkpoint storage, one file per changed epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from holdfast.checkpoint.files import read_file, read_raw, verified
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, RawFile
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.stores.storage import NotFound, Storage
+from holdfast.errors import CorruptFile, IncompatibleState
+from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.stored.damage import with_content
+from holdfast.state.stored.delta import Change, StoredDelta, read_delta, read_stored, write_delta, write_joined
+
+__all__ = ["DeltaFiles", "damaged_files", "verify_contents", "verify_data"]
+
+_LEAST_MAPPED = 1 << 20
+"""Size of the smallest file that is mapped, in bytes."""
+_MOST_MAPPED = 256
+"""Files that are mapped, since each one takes a file descriptor."""
+
+
+class DeltaFiles:
+    """A file-based `holdfast.state.backends.backend.DeltaLog`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._mapped = 0
+
+    def append(self, changes: Sequence[Change], path: str) -> Handle:
+        """Store an epoch's changes in a new file."""
+        return write_delta(self._storage, path, changes)
+
+    def stored(self, handle: Handle) -> StoredDelta:
+        """Read a delta to `join` it with others."""
+        return read_stored(self._storage, _indexed(handle))
+
+    def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
+        """Store adjacent deltas as one in a new file."""
+        return write_joined(self._storage, path, deltas)
+
+    def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
+        """Read the changes of these key groups from a delta or dump."""
+        file = _indexed(handle)
+        return read_delta(self._storage, file, groups, self._map(file))
+
+    def _map(self, handle: IndexedFile) -> memoryview | None:
+        """Map a large file, so that its rows take no memory until they are used."""
+        if handle.size < _LEAST_MAPPED or self._mapped >= _MOST_MAPPED:
+            return None
+        self._mapped += 1
+        try:
+            return self._storage.map(handle.path)
+        except NotFound as error:
+            raise CorruptFile(self._storage.locate(handle.path), "missing") from error
+
+
+def _indexed(handle: Handle) -> IndexedFile:
+    if not isinstance(handle, IndexedFile):
+        raise IncompatibleState(f"this state backend cannot read {handle}: another backend wrote it")
+    return handle
+
+
+def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:
+    """Read and verify every file of a checkpoint.
+
+    Raises:
+        CorruptFile: a file is missing or altered.
+    """
+    for error in damaged_files(storage, checkpoint):
+        raise error
+
+
+def damaged_files(
+    storage: Storage, checkpoint: CheckpointMetadata, verified: Callable[[FileHandle], None] = lambda handle: None
+) -> Iterator[CorruptFile]:
+    """Read and verify every file of a checkpoint; yields the damaged ones.
+
+    Args:
+        storage: The storage of the checkpoint.
+        checkpoint: The checkpoint.
+        verified: Called after each file.
+
+    Raises:
+        StorageError: the storage refused a read, or the retry budget ran out.
+    """
+    for handle in {handle.path: handle for handle in checkpoint.files()}.values():
+        try:
+            _verify(storage, handle)
+        except CorruptFile as error:
+            yield with_content(error, storage, checkpoint)
+        verified(handle)
+
+
+def _verify(storage: Storage, handle: FileHandle) -> None:
+    if isinstance(handle, ContainedFile):
+        read_file(storage, handle)
+    elif isinstance(handle, RawFile):
+        read_raw(storage, handle)
+    else:
+        for _ in read_delta(storage, handle):
+            pass
+
+
+def verify_data(storage: Storage, handle: FileHandle, data: bytes) -> None:
+    """Verify the whole content of a file that was read.
+
+    Raises:
+        CorruptFile: it is not what was written.
+    """
+    if isinstance(handle, IndexedFile):
+        for _ in read_delta(storage, handle, mapped=memoryview(data)):
+            pass
+    else:
+        verified(storage, handle, data)

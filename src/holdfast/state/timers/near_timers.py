@@ -1,0 +1,225 @@
+"""The timers that time reaches first, and what an epoch changes among them.
+
+Timers after the current slice of time lie in slices, unsorted. Those of the current slice are in the run, sorted once, and
+those registered since are in the heap.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Any
+
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.state.timers.timer_slices import SLICE_BITS, Timer, TimerSlices
+
+__all__ = ["NearTimers"]
+
+_AT_ONCE = 8192
+"""Timers of several slices that are sorted together, so that one read can load the rows of their owners."""
+
+_time_of = operator.itemgetter(0)
+
+
+class NearTimers:
+    """Pending timers up to some time."""
+
+    def __init__(self) -> None:
+        self._slices = TimerSlices()
+        """Timers after the current slice."""
+        self.slice = -(1 << 62)
+        """Number of the current slice."""
+        self._run: list[Timer] = []
+        """Timers up to the current slice, sorted by time, earliest last."""
+        self._deleted: set[Timer] = set()
+        """Deleted timers of the run, which stay there until time passes them."""
+        self._pending: set[Timer] | None = None
+        """The pending timers of the run; made when it is first asked for one of them."""
+        self._heap: list[tuple[int, int, Any]] = []
+        """Timers registered up to the current slice since; deleted ones stay until time passes them."""
+        self._registered: set[Timer] = set()
+        """The pending timers of the heap."""
+        self._sequence = 0
+        self.registered = 0
+        """Timers registered here since a bucket became active."""
+        self._added: set[Timer] = set()
+        """Timers added in this epoch and not removed."""
+        self._removed: list[Timer] = []
+        """Timers that may be from earlier epochs, removed in this one; some may have been added again."""
+
+    def __len__(self) -> int:
+        """Approximate number of timers in memory."""
+        return len(self._run) + len(self._registered) + len(self._slices)
+
+    def __bool__(self) -> bool:
+        return len(self._run) > len(self._deleted) or bool(self._registered) or bool(self._slices)
+
+    def __iter__(self) -> Iterator[Timer]:
+        return chain(self._current(), self._slices)
+
+    def _current(self) -> Iterator[Timer]:
+        """The timers up to the current slice."""
+        deleted = self._deleted
+        return chain((timer for timer in self._run if timer not in deleted), self._registered)
+
+    def __contains__(self, timer: Timer) -> bool:
+        """Whether a timer after the current slice is pending."""
+        return timer in self._slices
+
+    def by_bucket(self, bits: int) -> dict[int, list[Timer]]:
+        """All timers, by bucket of ``2**bits`` ms."""
+        found = self._slices.by_bucket(bits)
+        for timer in self._current():
+            found[timer[0] >> bits].append(timer)
+        return found
+
+    def spread(self, timers: Iterable[Timer]) -> None:
+        """Add timers after the current slice; what the epoch changes is recorded elsewhere."""
+        self._slices.spread(timers)
+
+    def sort(self, timers: list[Timer], until: int) -> None:
+        """Add timers up to the slice ``until``, all of which are current from now on. All earlier timers have been taken."""
+        timers.sort(key=_time_of, reverse=True)
+        self._run, self.slice, self._pending = timers, until, None
+
+    def record(self, new: set[Timer], removed: Iterable[Timer], *, surely_new: bool) -> None:
+        """Record timers of a bucket that becomes active, added and removed in this epoch. Keeps ``new``.
+
+        ``surely_new``: no earlier epoch has added one of ``new``.
+        """
+        self.registered = 0
+        if not surely_new:
+            self._removed += new
+        if self._added:
+            self._added |= new
+        else:
+            self._added = new
+        self._removed += removed
+
+    def register(self, timer: Timer) -> None:
+        """Add a timer; no effect if it is there."""
+        time, owner = timer
+        if time >> SLICE_BITS > self.slice:
+            if not self._slices.add(timer):
+                return
+        else:
+            if timer in self._registered or timer in self._pending_in_run(time):
+                return
+            self._registered.add(timer)
+            self._sequence += 1
+            heappush(self._heap, (time, self._sequence, owner))
+        self.registered += 1
+        self._added.add(timer)
+
+    def _pending_in_run(self, time: int) -> set[Timer]:
+        """The pending timers of the run; empty if all its timers of this time have fired."""
+        if not self._run or time < self._run[-1][0]:
+            return set()
+        if self._pending is None:
+            self._pending = set(self._run) - self._deleted
+        return self._pending
+
+    def delete(self, timer: Timer) -> None:
+        """Remove a timer; no error if it is missing."""
+        if timer[0] >> SLICE_BITS > self.slice:
+            if not self._slices.discard(timer):
+                return
+        elif timer in self._registered:
+            self._registered.discard(timer)
+        elif timer in (pending := self._pending_in_run(timer[0])):
+            pending.discard(timer)
+            self._deleted.add(timer)
+        else:
+            return
+        if timer in self._added:
+            self._added.discard(timer)
+        else:
+            self._removed.append(timer)
+
+    def discard(self, timer: Timer) -> bool:
+        """Remove a timer after the current slice; returns whether it was there. The epoch's change is recorded elsewhere."""
+        return self._slices.discard(timer)
+
+    def due(self, time: int, last: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
+        """Take the timers up to ``time``, and up to the slice ``last``, in order of time; see `TimerQueue.due`."""
+        last = min(last, time >> SLICE_BITS)
+        while True:
+            run, heap, added, removed = self._run, self._heap, self._added, self._removed
+            deleted, registered = self._deleted, self._registered
+            known = owners_until(heap, time)
+            known.extend([owner for _, owner in run[bisect_left(run, -time, key=_earliest_last) :]])
+            if known:
+                prefetch(known)
+            while True:
+                if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
+                    timer = run.pop()
+                    if deleted and timer in deleted:
+                        deleted.discard(timer)
+                        continue
+                    if self._pending is not None:
+                        self._pending.discard(timer)
+                elif heap and heap[0][0] <= time:
+                    when, _, owner = heappop(heap)
+                    timer = (when, owner)
+                    if timer not in registered:  # deleted
+                        continue
+                    registered.discard(timer)
+                else:
+                    break
+                if added and timer in added:
+                    added.discard(timer)
+                else:
+                    removed.append(timer)
+                yield timer
+            taken, number = self._slices.take(last, _AT_ONCE)
+            if not taken:
+                return
+            self._run, self.slice, self._pending = taken, number, None  # all of the former run are taken
+
+    def earliest(self) -> int | None:
+        """The earliest time."""
+        run, heap, deleted = self._run, self._heap, self._deleted
+        while heap and (heap[0][0], heap[0][2]) not in self._registered:
+            heappop(heap)
+        while run and run[-1] in deleted:
+            deleted.discard(run.pop())
+        times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
+        return min(times) if times else self._slices.earliest()
+
+    def latest(self) -> int:
+        """The latest time; MIN_TIMESTAMP without timers."""
+        latest = self._slices.latest()
+        if latest is not None:
+            return latest
+        return max((time for time, _ in (*self._run[:1], *self._registered)), default=MIN_TIMESTAMP)
+
+    def drain(self) -> tuple[Collection[Timer], Collection[Timer]]:
+        """At the barrier: drain the timers that were added in this epoch, and the removed ones."""
+        added, removed = self._added, self._removed
+        if again := added.intersection(removed):  # whether an earlier epoch added them is not known for all
+            removed = [timer for timer in removed if timer not in again]
+        self._added, self._removed = set(), []
+        return added, removed
+
+
+def owners_until(heap: list[tuple[int, int, Any]], time: int) -> list[Any]:
+    """The owners of the heap's timers up to ``time``, of which there may be few among many.
+
+    >>> owners_until([(1, 0, "a"), (7, 1, "b"), (3, 2, "c"), (8, 3, "d")], 3)
+    ['a', 'c']
+    """
+    found = []
+    waiting = [0]
+    while waiting:
+        at = waiting.pop()
+        if at < len(heap) and heap[at][0] <= time:
+            found.append(heap[at][2])
+            waiting += (2 * at + 2, 2 * at + 1)
+    return found
+
+
+def _earliest_last(timer: Timer) -> int:
+    return -timer[0]
