@@ -44,6 +44,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "state/stored/delta.py": {
         "if ends[-1] != size - end:": "pieces that lie elsewhere fail their checksums; only the message differs",
     },
+    "runtime/operators/windows/paned_windows.py": {
+        "self._drop_until(min(window[1] - 1, time))": "no later window reads it; it goes at the end of the advance",
+    },
     "runtime/operators/windows/pane_sums.py": {
         "if not front and back and back[0][0] < start:": "an earlier turn of the back gives the same sums",
     },

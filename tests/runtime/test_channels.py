@@ -101,6 +101,17 @@ def the_frames_of_many_channels_come_in_order_of_event_time(tmp_path_factory: py
     assert told == in_order(channels)
 
 
+@pytest.mark.parametrize("frames", [[], [10]])
+def a_barrier_whose_watermark_is_below_that_of_earlier_epochs_does_not_set_time_back(tmp_path, frames):
+    """The sender of a subtask may begin further behind: after a rescaling, or in an epoch that waited."""
+    merge = merge_of(tmp_path, [(0, False, frames, False)], ["a"])
+    merge.verify(_EPOCH)
+    merge.not_before(50)
+    assert [time for _, _, time in merge.frames()] == [50] * (len(frames) + 1)
+    (lane,) = merge.lanes.values()
+    assert lane.watermark == merge.end == 50
+
+
 @given(_CHANNELS, st.data())
 def an_input_that_was_cut_goes_on_where_it_stopped(
     tmp_path_factory: pytest.TempPathFactory, channels: Any, data: st.DataObject

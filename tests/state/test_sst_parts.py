@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rocksdict import BlockBasedIndexType, BlockBasedOptions, DBCompressionType, Options, SstFileWriter
 
 from holdfast.checkpoint.files import write_raw
 from holdfast.checkpoint.handles import RawFile
@@ -21,7 +22,8 @@ from holdfast.state.snapshots import arriving_file, arriving_files
 from holdfast.state.snapshots.arrival import Arrival
 from holdfast.state.snapshots.arriving_files import ArrivingFiles
 from holdfast.state.snapshots.sst import clip_store, fetch, sections_in, write_contents
-from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, fetch_parts
+from holdfast.state.snapshots.sst_format import Metaindex
+from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, SstReader, fetch_parts
 from holdfast.state.store import blob_files
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 from holdfast.state.stored.layout import END, FIRST, after, group_prefix, group_range, section
@@ -122,6 +124,27 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
                     start, end = key(low), key(low + pick.choice([1, 5, 300])) + pick.choice([b"", b"\0"])
                     assert list(store.scan(start, end)) == [row for row in rows if start <= row[0] < end]
         arrival.close()
+
+
+def a_file_whose_index_has_levels_is_read_whole(tmp_path):
+    """Its uppermost index lists parts of the index, not data blocks."""
+    blocks = BlockBasedOptions()
+    blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+    blocks.set_format_version(6)
+    blocks.set_metadata_block_size(1_000)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(DBCompressionType.none())
+    writer = SstFileWriter(options)
+    writer.open(str(tmp_path / "levels.sst"))
+    for n in range(KEYS):
+        writer[key(n)] = random.Random(n).randbytes(60)
+    writer.finish()
+    storage = Storage(MemoryStore(), RetryPolicy(budget=1))
+    stored = write_raw(storage, "levels.sst", (tmp_path / "levels.sst").read_bytes())
+    file = RawFile("levels.sst", stored.size, stored.checksum, "levels.sst", key(0), key(KEYS - 1), 6)
+    assert not fetch_parts(storage, file, str(tmp_path / "part"), KeyRanges([(key(10), key(20))]))
+    assert Metaindex.read((reader := SstReader(storage, file)).block(reader.footer.metaindex)).index  # all else is known
 
 
 def at(window: int, group: int) -> bytes:
