@@ -126,7 +126,7 @@ class Backend:
         handles = self.backend.snapshot(self._new_path)
         self.checkpoints.append((handles, self.state.schema))
         if commit:
-            self.backend.committed(handles, self.epoch, self._new_path)
+            self.backend.completed(handles, self.epoch, self._new_path)
         return handles
 
     def begin_base(self) -> None:

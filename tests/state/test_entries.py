@@ -166,7 +166,7 @@ class Entries(RuleBasedStateMachine):
     @rule()
     def end_the_epoch(self) -> None:
         self.deltas.append(self.family.collect())
-        self.family.committed()
+        self.family.completed()
         self.committed = {owner: (0, dict(model)) for owner, (_, model) in self.maps.items()}
         self.committed |= {owner: (large.marker, list(model)) for owner, (large, model) in self.lists.items()}
 
@@ -249,7 +249,7 @@ def test_the_order_of_a_large_map_does_not_depend_on_epochs(puts: list[tuple[Any
     for key, value in puts[:cut]:
         large[key] = value
     family.collect()
-    family.committed()
+    family.completed()
     for key, value in puts[cut:]:
         large[key] = value
     assert list(large.items()) == list(other.items())
@@ -261,7 +261,7 @@ def an_added_entry_is_written_alone_and_an_added_element_with_its_chunk():
     large = LargeMap(family, None, 1, "key", dict.fromkeys(range(1000), 0))
     chunks = LargeList(family, None, 2, "key", elements=list(range(1000)))
     family.collect()
-    family.committed()
+    family.completed()
     large[17] = 1
     chunks.append(1000)
     ((_, dropped, (piece,), _),) = family.collect()
@@ -297,7 +297,7 @@ def stored_map(count: int) -> tuple[LargeMap, Counted]:
     family.codec = Pickled()
     LargeMap(family, None, 1, "key", dict.fromkeys(range(count), 0))
     family.collect()
-    family.committed()
+    family.completed()
     return LargeMap(family, None, 1, "key"), store
 
 
@@ -328,11 +328,11 @@ def a_slice_is_dropped_with_the_entries_of_all_its_keys():
         for key in range(3):
             LargeMap(family, slice, 1, key, {"a": 1})
     family.collect()
-    family.committed()
+    family.completed()
     LargeMap(family, 10, 1, 0)["b"] = 2
     family.drop_slice(10)
     (change,) = family.collect()
-    family.committed()
+    family.completed()
     assert (change.section.slice, change.dropped, change.pieces) == (10, True, [])
     assert len(store) == 3
 
@@ -434,5 +434,5 @@ def an_entry_that_many_changes_replace_is_not_read_as_it_was():
     assert large.get(0) == 0
     large.update(dict.fromkeys(range(10), 1))
     family.collect()
-    family.committed()
+    family.completed()
     assert large.get(0) == 1

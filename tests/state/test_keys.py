@@ -307,7 +307,7 @@ def test_equal_keys_share_a_row_however_few_the_cache_keeps(some: list[list[Any]
             row[0] |= DIRTY
             assert row[1] == counts[key], key
             table.collect("")
-            registry.commit()
+            registry.complete()
             if evicted:
                 table.evict(evicted)
         store.close()

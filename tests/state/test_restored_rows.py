@@ -121,7 +121,7 @@ def the_store_of_a_killed_process_is_reused_when_a_checkpoint_has_a_new_base(
         adopted = handles[-1].base_epoch not in bases
         bases.add(handles[-1].base_epoch)
         if commits or not adopted:
-            backend.backend.committed(handles, backend.epoch, backend._new_path)
+            backend.backend.completed(handles, backend.epoch, backend._new_path)
         if adopted:
             backend.kill()
             assert backend.backend.reused or not handles[-1].base

@@ -362,7 +362,7 @@ def a_column_that_is_added_later_is_empty_in_older_rows():
 def a_row_is_read_by_the_schema_that_wrote_it_and_not_by_one_of_the_same_shape():
     """In an epoch that failed another state was declared first, under the id that the next one gets now."""
     codec = codec_of(DESCRIPTORS[0])
-    codec._registry.commit()
+    codec._registry.complete()
     checkpoint = schema_of(codec)
     codec.register(Column.of(ListStateDescriptor("of the failed epoch", Types.LONG())))
     untouched = codec.committed_encoder()([0, 5, None])
@@ -386,7 +386,7 @@ def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool
         codec = codecs[name]
         codec.register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))
         slots = data.draw(st.lists(st.none() | st.integers(0, 99), min_size=codec.width, max_size=codec.width))
-        registry.commit()
+        registry.complete()
         many = codec.encode_many(["k"], [[0, *slots]], WHERE)
         stored.append((name, codec.schema_id, codec.committed_encoder()([0, *slots]), many, slots))
     after = SchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))

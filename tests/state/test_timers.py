@@ -130,7 +130,7 @@ class Timers(RuleBasedStateMachine):
         self.deltas.append(changes)
         self.since.append(changes)
         self.committed = set(self.model)
-        self.queue.committed()
+        self.queue.completed()
 
     @rule()
     def materialise(self) -> None:
@@ -369,7 +369,7 @@ def test_far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
     for n in range(1000):
         queue.register(minute * (n // 10) + n % 10, n)
     queue.collect()
-    queue.committed()
+    queue.completed()
     assert queue.in_memory <= 50
     fired = 0
     for _ in queue.due(minute * 99):
@@ -387,14 +387,14 @@ def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkey
     for timer in pending:
         queue.register(*timer)
     queue.collect()
-    queue.committed()
+    queue.completed()
     if stored:
         queue.flush()
     near, fired = [], []
     for now in range(0, 1 << 17, 1 << 11):
         fired += queue.due(now)
         queue.collect()
-        queue.committed()
+        queue.completed()
         near.append(len(queue._near))
         if left := pending.difference(fired):
             assert queue.next_time() <= min(left)[0], "a job without input would sleep beyond it"
@@ -411,11 +411,11 @@ def test_buckets_whose_timers_have_fired_leave_the_store():
     for n in range(100):
         queue.register(n << 14, n)
     queue.collect()
-    queue.committed()
+    queue.completed()
     assert len(store) == 100
     assert len(list(queue.due(50 << 14))) == 51
     queue.collect()
-    queue.committed()
+    queue.completed()
     assert len(store) == 100 - 48  # the bucket that time is in stays
 
 
@@ -438,7 +438,7 @@ def begun() -> tuple[TimerFamily, SortedMemory]:
     queue = TimerFamily(STATE, store, groups_of, bound=0)
     queue.register(80_000, "b")
     queue.collect()
-    queue.committed()
+    queue.completed()
     queue.flush()
     copied = SortedMemory()
     copied.write(store.scan(b"", b"\xff"))
@@ -479,7 +479,7 @@ def a_timer_deleted_in_one_epoch_and_set_again_in_the_next_is_restored():
     queue = TimerFamily(STATE, store, groups_of, bound=0)
     queue.register(70_000, "a")
     queue.collect()
-    queue.committed()
+    queue.completed()
     queue.flush()
     base = list(store.scan(b"", b"\xff"))
     queue.delete(70_000, "a")
@@ -507,7 +507,7 @@ def test_deleted_timers_of_far_buckets_neither_fill_memory_nor_the_store():
             queue.register(far + epoch, key)
             queue.delete(far + epoch - 1, key)
         queue.collect()
-        queue.committed()
+        queue.completed()
         assert queue.in_memory <= 1000
         stored.append(sum(len(value) for _, value in store.scan(b"", b"\xff")))
     assert max(stored) < 5 * stored[0]
@@ -575,7 +575,7 @@ def test_timers_in_rows_of_their_own_are_read_and_deleted(namespaced: bool, owne
     queue.delete(5, owner)
     queue.register(6, owner)
     queue.collect()
-    queue.committed()
+    queue.completed()
     again = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced, bound=0)
     again.opened()
     assert list(again.due(9)) == [(6, owner)]

@@ -257,11 +257,11 @@ class WriterContext:
 class SinkWriter(Protocol):
     """Writes records. Lives in a task slot as long as the job. One epoch is open at a time."""
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch.
 
-        ``attempt`` is unique to this run of the epoch; output of an abandoned attempt must stay invisible. ``completed``
-        is the last checkpoint known to be complete *and committed*.
+        ``attempt`` is unique to this run of the epoch; output of an abandoned attempt must stay invisible. ``committed``
+        is the last checkpoint whose output is known to be visible.
         """
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:

@@ -141,7 +141,7 @@ class CollectWriter:
         self._values: list[Any] = []
         self._epoch = 0
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch without records."""
         self._epoch = epoch
         self._values = []

@@ -123,7 +123,7 @@ class _JdbcWriter:
         self._rows: list[tuple[Any, ...]] = []
         self._waiting_since = 0.0
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         self._rows = []
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:

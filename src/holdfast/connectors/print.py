@@ -68,7 +68,7 @@ class PrintWriter:
         self._lines: list[str] = []
         self._epoch = 0
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch without lines."""
         self._epoch = epoch
         self._lines = []

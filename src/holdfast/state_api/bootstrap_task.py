@@ -149,7 +149,7 @@ class BootstrapTask:
                     changes = state.collect()
                     if changes:
                         files.append(write_delta(storage, self.target.path(self.uid, "dump"), changes))
-                    state.committed()
+                    state.completed()
                     if self.once and not self._before(groups):
                         state.forget()
                     else:

@@ -166,7 +166,7 @@ class Dataflow:
         for (vertex_id, subtask), task in self.tasks.items():
             report = TaskReport((vertex_id, subtask), self._attempt, event_times=task.chain.event_times)
             report.state = {uid: OperatorReport.whole(state) for uid, state in task.snapshot(1, self._epoch).items()}
-            task.keyed.committed()
+            task.keyed.completed()
             reports.append(report)
         checkpoint = CheckpointMetadata(
             checkpoint_id=CheckpointId(self._epoch),

@@ -58,7 +58,7 @@ class _Writer:
     def __init__(self, output: list[Output]) -> None:
         self._output = output
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch; what was recorded stays."""
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:

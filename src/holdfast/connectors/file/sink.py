@@ -249,7 +249,7 @@ class FileWriter:
         self._full: list[Any] = []
         """Committables of part files that reached the greatest size."""
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch without files; drop files of an abandoned epoch."""
         self.abort_epoch()
         self._epoch = epoch

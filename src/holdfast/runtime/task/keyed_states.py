@@ -1,4 +1,4 @@
-"""KeyedStates, the keyed state of all operators of a subtask: opened, written and committed together."""
+"""KeyedStates, the keyed state of all operators of a subtask: opened, checkpointed and completed together."""
 
 from __future__ import annotations
 
@@ -158,10 +158,10 @@ class KeyedStates:
         for kept in self._kept.values():
             kept.backend.bound()
 
-    def begin_epoch(self, epoch: Epoch, completed: CheckpointId) -> None:
-        """Begin an epoch. ``completed``: the last checkpoint whose committables have been committed."""
+    def begin_epoch(self, epoch: Epoch, committed: CheckpointId) -> None:
+        """Begin an epoch. ``committed``: the last checkpoint whose committables have been committed."""
         for kept in self._kept.values():
-            kept.backend.begin_epoch(epoch, completed)
+            kept.backend.begin_epoch(epoch, committed)
 
     def prepare_commit(self) -> list[Committable]:
         """Prepare the changelogs' transactions with the changes of the last snapshot."""
@@ -184,11 +184,11 @@ class KeyedStates:
         generation, epoch = self._epoch
         return lambda kind: self._paths.state_file(generation, epoch, uid, self.subtask.number, new_attempt(), kind)
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """The last written epoch is complete: local stores follow it, and new bases may begin."""
         for uid, kept in self._kept.items():
             if kept.written is not None:
-                kept.backend.committed(kept.written, self._epoch[1], self._new_path(uid))
+                kept.backend.completed(kept.written, self._epoch[1], self._new_path(uid))
                 kept.written = None
 
     @property

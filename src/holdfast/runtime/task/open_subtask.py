@@ -130,7 +130,7 @@ class OpenSubtask:
 
     def completed(self) -> None:
         """The epoch that was run last is complete."""
-        self._keyed.committed()
+        self._keyed.completed()
         if self._keyed.reused is not None:
             self._found_state = True
 

@@ -138,7 +138,7 @@ class LocalStore(Protocol):
         that covers them can begin.
         """
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """An epoch since `open` is complete."""
 
     def check(self) -> None:
@@ -150,7 +150,7 @@ class LocalStore(Protocol):
         """
 
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
-        """Evict rows until memory is within the budget; only committed rows are evicted.
+        """Evict rows until memory is within the budget; only checkpointed rows are evicted.
 
         ``restoring``: a restore may leave more in memory, which later calls evict by and by.
         """
@@ -196,7 +196,7 @@ class Materialisation(Protocol):
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Begin a base of committed state. The returned function runs in the background and returns the stored files.
+        """Begin a base of checkpointed state. The returned function runs in the background and returns the stored files.
 
         Args:
             state: The state, between two epochs. What the base is to cover is in the store (`LocalStore.settling`).

@@ -67,7 +67,7 @@ class HeapStore:
         """Do nothing: memory does not outlive the process, and a base reads the rows there."""
         return iter(())
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Do nothing: nothing runs in the background."""
 
     def arriving_deltas(self, deltas: Sequence[Handle]) -> None:

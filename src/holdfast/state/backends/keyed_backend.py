@@ -179,10 +179,10 @@ class KeyedStateBackend:
 
     # writing
 
-    def begin_epoch(self, epoch: Epoch, completed: CheckpointId) -> None:
-        """Begin an epoch after the ``completed`` checkpoint."""
+    def begin_epoch(self, epoch: Epoch, committed: CheckpointId) -> None:
+        """Begin an epoch. ``committed``: the last checkpoint whose output is committed."""
         if self._local.changelog is not None:
-            self._local.changelog.begin(self.state, epoch, completed)
+            self._local.changelog.begin(self.state, epoch, committed)
 
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
         """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint.
@@ -212,14 +212,14 @@ class KeyedStateBackend:
         changelog = self._local.changelog
         return [] if changelog is None else changelog.prepare(self.state, handles)
 
-    def committed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
-        """Complete the epoch of these ``handles``: committed rows may enter the store; a base or a merge may begin."""
+    def completed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
+        """Complete the epoch of these ``handles``: checkpointed rows may enter the store; a base or a merge may begin."""
         self._stored = handles
         self._local.follow(handles)
-        self._local.committed()
+        self._local.completed()
         if self._local.changelog is not None:
-            self._local.changelog.committed()
-        self.state.committed()
+            self._local.changelog.completed()
+        self.state.completed()
         self.bound()
         self._changed += self.state.touched_memory
         if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
@@ -245,7 +245,7 @@ class KeyedStateBackend:
             self._pending = self._uploads.submit(job)
 
     def _has_to_settle(self, handles: list[KeyedHandle], wanted: Base | Merge | None) -> bool:
-        """Whether the store is to get all committed rows, before what is ``wanted`` begins or because it lacks many."""
+        """Whether the store is to get all checkpointed rows, before what is ``wanted`` begins or because it lacks many."""
         if isinstance(wanted, Base) or (wanted is not None and self.state.restored_memory()):
             return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
         if len(handles) > 1:
@@ -262,7 +262,7 @@ class KeyedStateBackend:
         return part_of(wanted, settled) if isinstance(wanted, Merge) and not self.state.restored_memory() else None
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
-        """Begin a base of the committed state; the returned function stores it."""
+        """Begin a base of the checkpointed state; the returned function stores it."""
         return self._bases.begin(self.state, new_path, self._ended.is_set)
 
     def _merge(self, which: Merge, new_path: NewPath) -> Callable[[], list[Handle]]:

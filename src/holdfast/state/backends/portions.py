@@ -21,7 +21,7 @@ def portions(state: KeyedState, max_parallelism: int | None = None) -> Iterator[
     """The complete state, in the form that `KeyedState.apply` takes; rows and entries keep their stored form.
 
     Args:
-        state: The committed state, of which no column has been declared. It must not change meanwhile.
+        state: The checkpointed state, of which no column has been declared. It must not change meanwhile.
         max_parallelism: Another number of key groups, to which the keys are assigned anew; None: the state's.
     """
     other = state

@@ -259,7 +259,7 @@ class RocksDBLocalStore:
         return deltas[paths.index(self._settled) + 1 :] if self._settled in paths else deltas
 
     def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
-        """Write all committed rows, some with each step; all of them at once would be a pause of seconds.
+        """Write all checkpointed rows, some with each step; all of them at once would be a pause of seconds.
 
         The record that says that the rows are in the store becomes durable after them.
         """
@@ -304,7 +304,7 @@ class RocksDBLocalStore:
     def _reusable(self, store: RocksDBStore, handles: Sequence[KeyedHandle], evolved: str) -> bool:
         """Whether the store continues the checkpoint's bases and holds only data of the checkpoint.
 
-        Rows enter the store when committed, so everything beyond the base is in deltas, which are applied again. A delta's
+        Only checkpointed rows are in the store: everything beyond the base is in deltas, which are applied again. A delta's
         path is unique and stays in the list until a base covers it. Before it is merged, the store's files name a later one
         (`adopt`). So if the checkpoint has the store's last delta, it has all of them. Rows of types that the checkpoint's
         schema does not know cannot be read with it.
@@ -316,7 +316,7 @@ class RocksDBLocalStore:
         self.migrated = meta.migrated
         return not known[lineage] or known[lineage] in _deltas(handles)
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Let work in the background begin."""
         if self._linked is not None:
             self._linked.begin()
@@ -423,7 +423,7 @@ class RocksDBFiles:
         """Copy the settled store; with too much data in level 0, first wait for a compaction, unless the files are linked.
 
         Whoever restores some key groups reads the files of level 0 as a whole, or links them.
-        A later copy may hold newer rows. They are committed by then, and their deltas are applied to this base again.
+        A later copy may hold newer rows. They are checkpointed by then, and their deltas are applied to this base again.
         """
         sliced = slicing(state.schema)
         store = self._local.store

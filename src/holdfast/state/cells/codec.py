@@ -210,14 +210,14 @@ class RowCodec:
 
         The local store outlives a failed epoch, but states first declared in that epoch are forgotten.
         """
-        committed = self._state.version(self._registry.committed)
-        if committed == self.schema_id or self._registry.evolution_pending:
+        completed = self._state.version(self._registry.completed)
+        if completed == self.schema_id or self._registry.evolution_pending:
             return self.encode  # a store with rows of new types is not reused if the epoch fails
-        return partial(self._encode_by, committed)
+        return partial(self._encode_by, completed)
 
-    def _encode_by(self, committed: int, row: Row) -> bytes:
-        kept = row[: self._state.width(committed) + 1]
-        kept[0] = committed
+    def _encode_by(self, completed: int, row: Row) -> bytes:
+        kept = row[: self._state.width(completed) + 1]
+        kept[0] = completed
         for position, encode in self._encoders:
             if position < len(kept) and kept[position] is not None:
                 kept[position] = encode(kept[position])

@@ -132,7 +132,7 @@ class EntryFamily:
         """Forget this epoch's changes."""
         self._dirty = []
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Write the last collected epoch, now complete, to the store."""
         waiting, self._waiting = self._waiting, []
         for drops, puts, deletes in waiting:

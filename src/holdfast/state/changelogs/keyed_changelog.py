@@ -148,19 +148,19 @@ class KeyedChangelog:
 
     # writing
 
-    def begin(self, state: KeyedState, epoch: Epoch, completed: CheckpointId) -> None:
+    def begin(self, state: KeyedState, epoch: Epoch, committed: CheckpointId) -> None:
         """Begin an epoch. If the log does not hold the restored state, write the difference first.
 
-        ``completed``: the last checkpoint whose transactions have been committed. The copy takes its rows only now: if they
+        ``committed``: the last checkpoint whose transactions have been committed. The copy takes its rows only now: if they
         were lost, the copy would hold rows that the log lacks.
         """
-        while self._waiting and self._waiting[0].epoch <= completed:
+        while self._waiting and self._waiting[0].epoch <= committed:
             written = self._waiting.pop(0)
             self.copy.completed(written.rows, written.markers, written.delivered.end)
         if self._filled and not self._waiting:
             self.copy.unchanged()
         self._epoch = _Written(epoch)
-        self._log.begin(epoch, completed)
+        self._log.begin(epoch, committed)
         if not self._filled:
             self._fill(state)
 
@@ -222,7 +222,7 @@ class KeyedChangelog:
                 )
         return committables
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """The last prepared epoch is complete: its transaction will be committed, unless it is lost."""
         written, self._epoch = self._epoch, _Written(self._epoch.epoch)
         if not written.markers:

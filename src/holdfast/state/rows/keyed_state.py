@@ -48,7 +48,7 @@ class KeyedState:
         Args:
             where: The operator, for error messages.
             schema: The checkpoint's schema, if any.
-            store: The store of committed rows and entries; None: a new one in memory.
+            store: The store of checkpointed rows and entries; None: a new one in memory.
             max_parallelism: The number of key groups.
             most_timers: Approximate limit of timers in memory per service.
             registry: The registry of the schema.
@@ -153,7 +153,7 @@ class KeyedState:
         return rows
 
     def stored_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """All committed rows in the form of the store, in order; called between epochs."""
+        """All checkpointed rows in the form of the store, in order; called between epochs."""
         self.flush()
         for number, family in sorted(self._families.items()):
             if isinstance(family, TimerFamily):
@@ -162,12 +162,12 @@ class KeyedState:
                 prefix = section(number).prefix
                 yield from self.store.scan(prefix, after(prefix))
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Complete the last collected epoch."""
         self._evicted, self._evicting = self._evicting, 0.0
-        self.registry.commit()
+        self.registry.complete()
         for family in self._families.values():
-            family.committed()
+            family.completed()
 
     def apply(self, change: Change, groups: KeyGroupRange | None = None) -> None:
         """Apply a change of a completed epoch; with ``groups``, only its rows in these key groups."""
@@ -201,12 +201,12 @@ class KeyedState:
             yield from family.dump()
 
     def flush(self) -> None:
-        """Write all committed changes to the store."""
+        """Write all checkpointed changes to the store."""
         for family in self._families.values():
             family.flush()
 
     def flushing(self) -> Iterator[None]:
-        """Write the changes that are committed now to the store, or newer ones, some with each step.
+        """Write the changes that are checkpointed now to the store, or newer ones, some with each step.
 
         Between two steps epochs may run.
         """
@@ -256,7 +256,7 @@ class KeyedState:
             space.store_restored(memory)
 
     def forget(self) -> None:
-        """Drop all committed rows from memory: nobody reads them again. Called between epochs."""
+        """Drop all checkpointed rows from memory: nobody reads them again. Called between epochs."""
         for space in self.spaces.values():
             for table in space.tables.values():
                 table.rows.clear()

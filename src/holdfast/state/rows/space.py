@@ -91,7 +91,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             name: The state's name in the registry.
             slices: The kind of namespaces, as in `holdfast.state.stored.schema.StateSchema`.
             registry: The operator's schema.
-            store: The store of committed rows.
+            store: The store of checkpointed rows.
             groups_of: Returns the key groups of keys.
             add_family: Registers the entry family of a column under its state id.
             add_values: Returns a new space for the large values of a column, by the name of their state.
@@ -383,7 +383,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
                     table.unread.complete([key], [row])
                 self.codec.check(key, row, self.where)
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Complete the epoch: dropped namespaces leave the store."""
         for namespace, in_store in self._dropped.items():
             if in_store:
@@ -437,12 +437,12 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             yield Change(self._section(namespace), False, table.dump(self.where))
 
     def flush(self) -> None:
-        """Write all committed rows to the store."""
+        """Write all checkpointed rows to the store."""
         for table in self.tables.values():
             table.flush()
 
     def flushing(self) -> Iterator[float]:
-        """Write the committed rows to the store by and by; yields what that took, in bytes of memory written.
+        """Write the checkpointed rows to the store by and by; yields what that took, in bytes of memory written.
 
         Between two steps epochs may run.
         """

@@ -1,7 +1,7 @@
 """A table: rows by key, hot rows in memory, and the local store, if any, behind them.
 
 The dictionary is a write-back cache, and user functions access only it. The misses of a whole frame are fetched with one
-bulk read. Changes are collected once, at the barrier. The store receives only committed rows: when they are evicted, or
+bulk read. Changes are collected once, at the barrier. The store receives only checkpointed rows: when they are evicted, or
 for a materialisation. Key groups are computed a batch at a time where rows are stored or fetched, not for rows in memory.
 """
 
@@ -113,7 +113,7 @@ class RowTable:
 
         Args:
             codec: Encodes and decodes the rows.
-            store: Receives committed rows that leave memory.
+            store: Receives checkpointed rows that leave memory.
             prefix: The section's prefix.
             groups_of: Returns the key groups of keys.
             in_store: Whether the store may already hold rows of this table (False saves reads).
@@ -323,13 +323,13 @@ class RowTable:
         return len(victims)
 
     def flush(self) -> None:
-        """Write the committed rows to the store (between epochs), and remove deleted rows from memory."""
+        """Write the checkpointed rows to the store (between epochs), and remove deleted rows from memory."""
         self.store_restored()
         for key in self._flush(unflushed_keys(self.rows)):
             del self.rows[key]
 
     def flushing(self) -> Iterator[int]:
-        """Write the rows that are committed now by and by, as `flush`; yields what that took, in rows written.
+        """Write the rows that are checkpointed now by and by, as `flush`; yields what that took, in rows written.
 
         Between two steps epochs may run.
         """
@@ -393,7 +393,7 @@ class RowTable:
             yield owner, row
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
-        """All committed rows with their keys, a block at a time; those that are not in memory stay out of it.
+        """All checkpointed rows with their keys, a block at a time; those that are not in memory stay out of it.
 
         Between two blocks the table must not change.
         """
@@ -413,7 +413,7 @@ class RowTable:
             yield keys, held
 
     def in_order(self) -> Iterator[tuple[bytes, Any, Row]]:
-        """All committed rows with their keys, in order of the stored keys, which come first; cf. `blocks`."""
+        """All checkpointed rows with their keys, in order of the stored keys, which come first; cf. `blocks`."""
         self.flush()
         start = len(self.prefix)
         for stored, keys, held in self._stored_blocks():
@@ -444,7 +444,7 @@ class RowTable:
         return self._fresh_row.copy()
 
     def portions(self, where: str, groups_of: Callable[[list[Any]], list[int]]) -> Iterator[list[Piece]]:
-        """All committed rows as pieces of the key groups that ``groups_of`` returns, some megabytes at a time."""
+        """All checkpointed rows as pieces of the key groups that ``groups_of`` returns, some megabytes at a time."""
         encoder = RowPieces(self.codec, where, None)
         blocks = self.blocks()
         while portion := list(islice(blocks, _BLOCKS)):

@@ -1,4 +1,4 @@
-"""Ordered stores of committed rows and entries, sorted by key: the interface, and its implementation in memory.
+"""Ordered stores of checkpointed rows and entries, sorted by key: the interface, and its implementation in memory.
 
 Only the content of completed checkpoints enters a store (ADR 3), be it RocksDB (`holdfast.state.store.store`) or memory. A
 family of rows that lives in the store therefore keeps an epoch's changes in memory until the epoch completes, and joins
@@ -93,14 +93,14 @@ class Writes(NamedTuple):
 class Family(Protocol):
     """The rows or entries of one state (one state id), driven by the operator's state.
 
-    In an epoch, changes stay in memory and `collect` returns them for the delta; then either `committed` moves them into the
+    In an epoch, changes stay in memory and `collect` returns them for the delta; then either `completed` moves them into the
     ordered store, or the whole state is discarded. In a restore, `apply` takes the changes of completed epochs in order.
     """
 
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes since the last one, in stored form; each section at most once."""
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Complete the last collected epoch: its changes may enter the store."""
 
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
@@ -113,7 +113,7 @@ class Family(Protocol):
         """The pieces of a change as writes to the store, in order; without the drop of the section."""
 
     def flush(self) -> None:
-        """Write all changes to the store for a materialisation. All changes are committed at that time."""
+        """Write all changes to the store for a materialisation. All changes are checkpointed at that time."""
 
     def migration(self) -> Iterator[None]:
         """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""
@@ -239,7 +239,7 @@ def migrate(
     """Rewrite the values in ``[start, end)``, some with each step. Between two steps the store may change.
 
     Args:
-        store: The store, with committed content only.
+        store: The store, with checkpointed content only.
         start: The first key.
         end: The key after the last.
         migrated: Returns the new form of a value, given with its key; None: it stays.

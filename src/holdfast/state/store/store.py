@@ -1,6 +1,6 @@
 """The local store: a RocksDB on the worker's disk, for state larger than memory.
 
-It is a cache of the checkpoint, never the source of truth. Only committed rows enter it, it has no write-ahead log (the
+It is a cache of the checkpoint, never the source of truth. Only checkpointed rows enter it, it has no write-ahead log (the
 checkpoint's deltas replace it), and a store that does not match the checkpoint is discarded.
 """
 

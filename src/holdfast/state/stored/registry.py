@@ -33,21 +33,21 @@ class SchemaRegistry:
         """
         self.where = where
         self.schema = schema or OperatorSchema()
-        self.committed = self.schema.version
+        self.completed = self.schema.version
         """The last version in a completed checkpoint. Later versions are lost if the epoch fails."""
-        self._committed_evolution = self.schema.evolved
+        self._completed_evolution = self.schema.evolved
         self.evolving: Callable[[], None] = lambda: None
         """Called when the types of a column change, before rows of the new types are written."""
 
-    def commit(self) -> None:
+    def complete(self) -> None:
         """Mark the schema as part of a completed checkpoint."""
-        self.committed = self.schema.version
-        self._committed_evolution = self.schema.evolved
+        self.completed = self.schema.version
+        self._completed_evolution = self.schema.evolved
 
     @property
     def evolution_pending(self) -> bool:
         """Whether types of columns have changed since the last completed checkpoint."""
-        return self.schema.evolved != self._committed_evolution
+        return self.schema.evolved != self._completed_evolution
 
     def state(self, name: str, kind: str, slices: str = "") -> StateSchema:
         """The state of this name, added if new."""

@@ -39,7 +39,7 @@ _time_of = operator.itemgetter(0)
 
 
 class TimerStore(Protocol):
-    """The timers of one queue in the local store, by bucket. Only committed timers enter it."""
+    """The timers of one queue in the local store, by bucket. Only checkpointed timers enter it."""
 
     def buckets(self) -> Iterable[int]:
         """The buckets with timers."""
@@ -345,7 +345,7 @@ class TimerQueue:
         if number not in self._buckets:
             self._open(number, stored=True)
 
-    def committed(self) -> None:
+    def completed(self) -> None:
         """Complete the last collected epoch: far buckets may leave memory, fired ones the store; the next one may come near.
 
         Must be called between epochs, before the next one registers timers.
@@ -367,12 +367,12 @@ class TimerQueue:
                 break
 
     def flush(self) -> None:
-        """Write the committed timers to the store (between epochs)."""
+        """Write the checkpointed timers to the store (between epochs)."""
         for _ in self.flushing():
             pass
 
     def flushing(self) -> Iterator[None]:
-        """Write the timers that are committed now to the store, some with each step; between two steps epochs may run.
+        """Write the timers that are checkpointed now to the store, some with each step; between two steps epochs may run.
 
         What they change is in their deltas, so that it does not matter whether the store has it at the end.
         """

@@ -109,12 +109,12 @@ class KafkaChangelogLog:
 
     # writing
 
-    def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
+    def begin(self, epoch: Epoch, committed: CheckpointId) -> None:
         """Begin an epoch; the transaction opens with the first record."""
         self._open = None
         self._pool.drop()
         self._epoch = epoch
-        self._pool.begin(epoch, completed)
+        self._pool.begin(epoch, committed)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write rows in the epoch's transaction."""

@@ -44,18 +44,18 @@ class ProducerPool:
         self._make = make
         self._slots: list[list[_Lane]] = [[] for _ in range(SLOTS)]
         self._lanes = 0
-        self._completed = -1
+        self._committed = -1
         self._open: tuple[_Lane, TransactionalProducer] | None = None
         self._makers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-producers")
 
-    def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
+    def begin(self, epoch: Epoch, committed: CheckpointId) -> None:
         """Acquire ids for the next epochs in the background, if this writer has had output.
 
         Args:
             epoch: The beginning epoch.
-            completed: The last epoch that is complete and committed.
+            committed: The last epoch whose output is committed.
         """
-        self._completed = completed
+        self._committed = committed
         if self._lanes:
             for ahead in (Epoch(epoch + 1), Epoch(epoch + 2)):
                 if (lane := self._free(ahead)) is not None:
@@ -70,7 +70,7 @@ class ProducerPool:
         lane = self._free(epoch)
         if lane is None:
             waiting = [other.prepared for other in self._slots[epoch % SLOTS] if other.prepared is not None]
-            if any(self._completed < prepared < epoch for prepared in waiting):
+            if any(self._committed < prepared < epoch for prepared in waiting):
                 raise HoldfastError(
                     f"{self._where}: epoch {epoch} begins although epoch {min(waiting)} is not yet committed"
                 )
@@ -118,7 +118,7 @@ class ProducerPool:
 
     def _free(self, epoch: Epoch) -> _Lane | None:
         """An id in the epoch's slot without a transaction waiting for its commit."""
-        free = (lane for lane in self._slots[epoch % SLOTS] if lane.prepared is None or lane.prepared <= self._completed)
+        free = (lane for lane in self._slots[epoch % SLOTS] if lane.prepared is None or lane.prepared <= self._committed)
         return next(free, None)
 
     def _add(self, epoch: Epoch) -> _Lane:

@@ -37,7 +37,7 @@ class PlainWriter:
         self._producer = RecordProducer(producer_properties(sink.properties), where, context.uid)
         self._retention = RetentionCheck(sink.properties, where, context.warn)
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Do nothing: this writer has no transaction."""
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -85,11 +85,11 @@ class TransactionalWriter:
         self._open: TransactionalProducer | None = None
         self._outbox = OutboxFile()
 
-    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch; its transaction opens with the first record."""
         self.abort_epoch()
         self._epoch = epoch
-        self._pool.begin(epoch, completed)
+        self._pool.begin(epoch, committed)
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Write the records into the epoch's transaction."""
