@@ -37,7 +37,7 @@ from holdfast.datastream import (
     WindowAssigner,
 )
 from holdfast.functions.aggregates import Count
-from holdfast.runtime.operators.keyed import KeyedBatchReduce, KeyedChangelog
+from holdfast.runtime.operators.keyed import KeyedBatchReduce, ChangelogProcess
 from holdfast.runtime.plan.operator import Operator
 from holdfast.runtime.task import chain
 from holdfast.table import KStream
@@ -154,7 +154,7 @@ PROGRAMS: dict[str, Program] = {
 WITHOUT = {
     chain.Operator: "forwards only",
     KeyedBatchReduce: "emits at the end of the input",
-    KeyedChangelog: "functions of ours without timers",
+    ChangelogProcess: "functions of ours without timers",
     _Versioned: "its function emits nothing when event time advances",
 }
 

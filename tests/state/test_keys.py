@@ -36,7 +36,7 @@ from holdfast.state.keys.key_codec import decode_key, decode_keys, encode_key, e
 from holdfast.state.keys.key_groups import group_assigner, key_group, key_group_range, key_grouper
 from holdfast.state.rows.table import DIRTY, RowTable
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import ROWS
 from holdfast.testing import OneInputTestHarness
 
@@ -293,7 +293,7 @@ def test_equal_keys_share_a_row_however_few_the_cache_keeps(some: list[list[Any]
     draw.shuffle(several)
     several = several[:15]
     counts: dict[Any, int] = {}
-    registry = SchemaRegistry("here")
+    registry = OperatorSchemaRegistry("here")
     registry.state("keyed", ROWS)
     codec = RowCodec(registry, "keyed")
     codec.register(Column.of(ValueStateDescriptor("count", Types.LONG())))

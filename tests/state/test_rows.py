@@ -31,7 +31,7 @@ from holdfast.state.cells.codec import RowCodec
 from holdfast.state.cells.column import Column
 from holdfast.state.cells.handles import HANDLES, CurrentRow
 from holdfast.state.cells.typed import handle_class
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import ROWS, OperatorSchema
 
 WHERE = "'count' (uid 'count-1')"
@@ -54,7 +54,7 @@ class Mean(AggregateFunction):
 
 def codec_of(*descriptors: Any, schema: OperatorSchema | None = None) -> RowCodec:
     """A codec for these states, which a checkpoint with this schema may hold already."""
-    registry = SchemaRegistry(WHERE, schema)
+    registry = OperatorSchemaRegistry(WHERE, schema)
     registry.state("keyed", ROWS)
     codec = RowCodec(registry, "keyed")
     for descriptor in descriptors:
@@ -211,8 +211,8 @@ def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
     common = (
         "from holdfast.state.cells.codec import *; from holdfast.state.cells.column import *; import sys\n"
         "from holdfast.datastream.state import ValueStateDescriptor\n"
-        "from holdfast.state.stored.registry import SchemaRegistry\n"
-        "registry = SchemaRegistry('here'); registry.state('keyed', 'rows'); codec = RowCodec(registry, 'keyed')\n"
+        "from holdfast.state.stored.registry import OperatorSchemaRegistry\n"
+        "registry = OperatorSchemaRegistry('here'); registry.state('keyed', 'rows'); codec = RowCodec(registry, 'keyed')\n"
         "codec.register(Column.of(ValueStateDescriptor('v')))\n"
     )
     stored = subprocess.run([sys.executable, "-c", common + define + write], capture_output=True, check=True).stdout
@@ -376,7 +376,7 @@ def a_row_is_read_by_the_schema_that_wrote_it_and_not_by_one_of_the_same_shape()
 @given(st.lists(st.tuples(st.sampled_from(["keyed", "window", "global"]), st.booleans()), max_size=12), st.data())
 def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool]], data: st.DataObject):
     """Columns come one by one to several states, a row is stored after each; all are read in the end and after a restart."""
-    registry = SchemaRegistry(WHERE)
+    registry = OperatorSchemaRegistry(WHERE)
     codecs: dict[str, RowCodec] = {}
     stored: list[tuple[str, int, bytes, bytes, list[Any]]] = []
     for number, (name, typed) in enumerate(declared):
@@ -389,7 +389,7 @@ def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool
         registry.complete()
         many = codec.encode_many(["k"], [[0, *slots]], WHERE)
         stored.append((name, codec.schema_id, codec.committed_encoder()([0, *slots]), many, slots))
-    after = SchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))
+    after = OperatorSchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))
     readers = {name: RowCodec(after, name) for name in codecs}
     for number, (name, typed) in reversed(list(enumerate(declared))):
         readers[name].register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))

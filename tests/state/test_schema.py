@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.common.typeinfo import Types
 from holdfast.errors import IncompatibleState
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import (
     ENTRIES,
     ROWS,
@@ -92,9 +92,9 @@ def the_state_of_keys_of_another_hash_is_refused():
 
 
 def a_key_type_that_changed_is_refused_with_the_operator():
-    registry = SchemaRegistry("'count' (uid 'c')")
+    registry = OperatorSchemaRegistry("'count' (uid 'c')")
     registry.key(LONG)
-    later = SchemaRegistry("'count' (uid 'c')", registry.schema)
+    later = OperatorSchemaRegistry("'count' (uid 'c')", registry.schema)
     later.key(None)
     assert later.schema == registry.schema
     with pytest.raises(IncompatibleState, match=r"operator 'count' \(uid 'c'\).*declared as LONG.*now declared as STRING"):
@@ -102,7 +102,7 @@ def a_key_type_that_changed_is_refused_with_the_operator():
 
 
 def a_declaration_that_needs_a_migration_is_a_new_version_with_the_former_types():
-    registry = SchemaRegistry("'count' (uid 'c')")
+    registry = OperatorSchemaRegistry("'count' (uid 'c')")
     registry.state("keyed", ROWS)
     registry.column("keyed", column(INT))
     old = registry.schema
@@ -119,7 +119,7 @@ def a_declaration_that_needs_a_migration_is_a_new_version_with_the_former_types(
 
 
 def a_declaration_that_cannot_be_migrated_is_refused_with_both_declarations_side_by_side():
-    registry = SchemaRegistry("'count' (uid 'c')")
+    registry = OperatorSchemaRegistry("'count' (uid 'c')")
     registry.state("keyed", ROWS)
     registry.column("keyed", column(Types.ROW_NAMED(["id", "sum"], [Types.LONG(), Types.STRING()]).to_dict()))
     with pytest.raises(IncompatibleState) as refused:

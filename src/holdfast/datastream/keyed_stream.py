@@ -20,7 +20,7 @@ from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
 from holdfast.runtime.operators.function_factory import FunctionFactory
-from holdfast.runtime.operators.keyed import KeyedChangelog, KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
+from holdfast.runtime.operators.keyed import ChangelogProcess, KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
 from holdfast.runtime.plan.plan import Partitioning
 
 __all__ = ["KeyedStream"]
@@ -169,7 +169,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return self._changelog("TopN", TopN(n, order_by, descending, unique_key, rank_field))
 
     def _changelog(self, name: str, func: KeyedProcessFunction[K, T, Row]) -> DataStream[Row]:
-        return self._then("KeyedProcess", FunctionFactory(KeyedChangelog, func), func, None, side_outputs=True).name(name)
+        return self._then("KeyedProcess", FunctionFactory(ChangelogProcess, func), func, None, side_outputs=True).name(name)
 
     def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[K, T, W]:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""

@@ -38,7 +38,7 @@ from holdfast.runtime.time.clock import Clock
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.stored.damage import with_content
 from holdfast.state.stored.elements import ElementForm
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import (
     ROWS,
     VALUES,
@@ -283,7 +283,7 @@ class JudgingLists(ListedStates):
             self._parts.pop(name, None)
 
 
-class _Judging(SchemaRegistry):
+class _Judging(OperatorSchemaRegistry):
     """Notes what becomes of each declared state, and goes on after a type that does not fit."""
 
     def __init__(self, where: str, schema: OperatorSchema | None = None) -> None:

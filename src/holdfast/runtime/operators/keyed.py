@@ -28,7 +28,7 @@ from holdfast.state.rows.space import StateSpace
 from holdfast.state.timers.timers import TimerQueue
 
 __all__ = [
-    "KeyedChangelog",
+    "ChangelogProcess",
     "KeyedFilter",
     "KeyedFlatMap",
     "KeyedMap",
@@ -212,7 +212,7 @@ class KeyedProcess(KeyedOperator):
         out.emit(self.context)
 
 
-class KeyedChangelog(KeyedProcess):
+class ChangelogProcess(KeyedProcess):
     """A function of ours that makes a Row for each change."""
 
     own = Row

@@ -32,7 +32,7 @@ from holdfast.runtime.task.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.task.time_slices import Slices, TimeSlices
 from holdfast.runtime.time.clock import EventTime
 
-__all__ = ["OpenChain", "Restored", "TaskResources", "quietly", "restored"]
+__all__ = ["OpenChain", "RestoredSubtask", "TaskResources", "quietly", "restored"]
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class TaskResources:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredSubtask:
     """What a checkpoint has for a subtask."""
 
     operators: Mapping[str, OperatorSnapshot]
@@ -69,7 +69,7 @@ class Restored:
     """The checkpoint's committables, if they may not have been committed yet."""
 
 
-def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
+def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> RestoredSubtask:
     """What a checkpoint's operators have for a subtask, also if it was taken at another parallelism."""
     stored = {
         chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
@@ -78,7 +78,7 @@ def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex:
     }
     head = stored.get(vertex.chain[0].uid)
     waiting = [] if head is None else head.state.lists.get(CHANNEL_STATE, [])
-    return Restored(stored, event_times(plan, operators, vertex, subtask), waiting)
+    return RestoredSubtask(stored, event_times(plan, operators, vertex, subtask), waiting)
 
 
 class OpenChain:
@@ -101,7 +101,7 @@ class OpenChain:
         vertex: Vertex,
         subtask: int,
         resources: TaskResources,
-        state: Restored | None,
+        state: RestoredSubtask | None,
         send: Send,
         restarts: int = 0,
         keyed: KeyedStates | None = None,

@@ -23,7 +23,7 @@ from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, Opera
 from holdfast.runtime.protocol.completion import committables_of
 from holdfast.runtime.records.samples import EdgeSample
 from holdfast.runtime.task.keyed_states import KeyedStates, KeyedSubtask
-from holdfast.runtime.task.open_chain import OpenChain, Restored, TaskResources, quietly, restored
+from holdfast.runtime.task.open_chain import OpenChain, RestoredSubtask, TaskResources, quietly, restored
 from holdfast.runtime.task.processing_time import ProcessingTime
 from holdfast.runtime.task.task_input import ChannelInput, SourceInput, TaskInput
 from holdfast.runtime.task.time_slices import Slices
@@ -99,7 +99,7 @@ class OpenSubtask:
                 "same mounted file system"
             ) from None
 
-    def _restored(self, plan: JobPlan, assignment: EpochAssignment) -> Restored:
+    def _restored(self, plan: JobPlan, assignment: EpochAssignment) -> RestoredSubtask:
         """What the checkpoint has for this subtask."""
         checkpoint = read_checkpoint(self._resources.storage, self._paths, assignment.base)
         found = restored(plan, checkpoint.operators, self._vertex, self._subtask)

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from holdfast.runtime.plan.lifecycle import Lifecycle
 
-__all__ = ["SubtaskLife", "SubtaskState"]
+__all__ = ["SubtaskLife", "SubtaskStage"]
 
 T = TypeVar("T")
 
 
-class SubtaskState(Enum):
+class SubtaskStage(Enum):
     """The state of a subtask in a task slot."""
 
     CREATED = "created"
@@ -27,8 +27,8 @@ class SubtaskState(Enum):
     """Its operators are closed: before the next epoch it restores."""
 
 
-_S = SubtaskState
-_TRANSITIONS: Mapping[SubtaskState, frozenset[SubtaskState]] = {
+_S = SubtaskStage
+_TRANSITIONS: Mapping[SubtaskStage, frozenset[SubtaskStage]] = {
     _S.CREATED: frozenset({_S.RESTORING}),
     _S.RESTORING: frozenset({_S.RUNNING, _S.CLOSED}),
     _S.RUNNING: frozenset({_S.PREPARED, _S.CLOSED}),
@@ -48,12 +48,12 @@ class SubtaskLife(Generic[T]):
     """
 
     def __init__(self, name: str) -> None:
-        self._life = Lifecycle(f"subtask {name}", SubtaskState.CREATED, _TRANSITIONS)
+        self._life = Lifecycle(f"subtask {name}", SubtaskStage.CREATED, _TRANSITIONS)
         self._opened: T | None = None
         self._token = ""
 
     @property
-    def state(self) -> SubtaskState:
+    def state(self) -> SubtaskStage:
         """Where the subtask is in its life."""
         return self._life.state
 
@@ -65,7 +65,7 @@ class SubtaskLife(Generic[T]):
         """
         opened = self.held(token)
         if opened is not None:
-            self._life.to(SubtaskState.RUNNING)
+            self._life.to(SubtaskStage.RUNNING)
         return opened
 
     @property
@@ -75,27 +75,27 @@ class SubtaskLife(Generic[T]):
 
     def held(self, token: str) -> T | None:
         """The opened operators with which `resume` would continue."""
-        return self._opened if self.state is SubtaskState.PREPARED and token == self._token else None
+        return self._opened if self.state is SubtaskStage.PREPARED and token == self._token else None
 
     def restore(self) -> bool:
         """Begin to restore a subtask that is not open; returns whether its functions have been used before."""
-        used = self.state is SubtaskState.CLOSED
-        self._life.to(SubtaskState.RESTORING)
+        used = self.state is SubtaskStage.CLOSED
+        self._life.to(SubtaskStage.RESTORING)
         return used
 
     def restored(self, opened: T) -> None:
         """The operators are open, with the state of the checkpoint that the epoch continues."""
-        self._life.to(SubtaskState.RUNNING)
+        self._life.to(SubtaskStage.RUNNING)
         self._opened = opened
 
     def prepared(self, token: str) -> None:
         """The attempt ``token`` at the epoch has written its state."""
-        self._life.to(SubtaskState.PREPARED)
+        self._life.to(SubtaskStage.PREPARED)
         self._token = token
 
     def close(self) -> T | None:
         """Give up the opened operators, in any state; returns them, or None if there are none."""
-        if self.state is not SubtaskState.CREATED:
-            self._life.to(SubtaskState.CLOSED)
+        if self.state is not SubtaskStage.CREATED:
+            self._life.to(SubtaskStage.CLOSED)
         opened, self._opened = self._opened, None
         return opened

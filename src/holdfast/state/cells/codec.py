@@ -28,7 +28,7 @@ from holdfast.state.cells.column import TOLERANT, Column, unreadable_slot
 from holdfast.state.cells.footprint import Footprint
 from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.cells.row import Row
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 
 __all__ = ["RowCodec", "packed_array"]
 
@@ -61,7 +61,7 @@ class _Reader(NamedTuple):
 class RowCodec:
     """Encodes and decodes the rows of one state. Columns are only ever added, so positions never change."""
 
-    def __init__(self, registry: SchemaRegistry, state: str) -> None:
+    def __init__(self, registry: OperatorSchemaRegistry, state: str) -> None:
         """``state``: the name of a row state in the registry."""
         self._registry = registry
         self._name = state

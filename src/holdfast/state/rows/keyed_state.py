@@ -13,7 +13,7 @@ from holdfast.state.rows.space import StateSpace
 from holdfast.state.store.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.stored.delta import Change
 from holdfast.state.stored.layout import Section, after, section
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import ENTRIES, ROWS, TIMERS, VALUES, OperatorSchema, StateSchema
 from holdfast.state.timers.timer_family import TimerFamily
 
@@ -41,7 +41,7 @@ class KeyedState:
         store: OrderedStore | None = None,
         max_parallelism: int = 128,
         most_timers: int = 1 << 62,
-        registry: type[SchemaRegistry] = SchemaRegistry,
+        registry: type[OperatorSchemaRegistry] = OperatorSchemaRegistry,
     ) -> None:
         """Open the content of the store.
 

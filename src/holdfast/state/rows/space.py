@@ -27,7 +27,7 @@ from holdfast.state.rows.unread_values import UnreadValues
 from holdfast.state.store.ordered import Family, OrderedStore, Writes
 from holdfast.state.stored.delta import Change
 from holdfast.state.stored.layout import Section, after, group_prefix, section, slice_of
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import ROWS, ColumnSchema
 from holdfast.state.timers.timers import TimerQueue
 
@@ -78,7 +78,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self,
         name: str,
         slices: str,
-        registry: SchemaRegistry,
+        registry: OperatorSchemaRegistry,
         store: OrderedStore,
         groups_of: Callable[[list[Any]], list[int]],
         add_family: Callable[[int, Family], None],

@@ -18,10 +18,10 @@ from holdfast.state.stored.schema import (
     refusal,
 )
 
-__all__ = ["SchemaRegistry"]
+__all__ = ["OperatorSchemaRegistry"]
 
 
-class SchemaRegistry:
+class OperatorSchemaRegistry:
     """The schema registry of one operator in one subtask. Every new declaration creates a new schema version."""
 
     def __init__(self, where: str, schema: OperatorSchema | None = None) -> None:
