@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import jobs, measure, width
 from benchmarks.width_program import declare
-from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.runtime.spark.spark_context import PYTHON_DAEMON, spark_context
@@ -161,15 +161,15 @@ def _metadata_written() -> dict[int, int]:
     """Count the bytes that this process, the driver, stores from now on, in the entry of 0."""
     written = {0: 0}
 
-    def counted(put: Callable[[LocalStore, str, Any], None]) -> Any:
-        def count(store: LocalStore, path: str, data: Any) -> None:
+    def counted(put: Callable[[DirectoryStore, str, Any], None]) -> Any:
+        def count(store: DirectoryStore, path: str, data: Any) -> None:
             put(store, path, data)
             written[0] += len(data)
 
         return count
 
     for name in ("put", "put_new"):
-        setattr(LocalStore, name, counted(getattr(LocalStore, name)))
+        setattr(DirectoryStore, name, counted(getattr(DirectoryStore, name)))
     return written
 
 

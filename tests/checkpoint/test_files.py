@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast.checkpoint import files
 from holdfast.checkpoint.files import pack, read_file, read_raw, store_raw, unpack, write_file, write_raw
 from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
-from holdfast.checkpoint.stores import local_store
+from holdfast.checkpoint.stores import directory_store
 from holdfast.checkpoint.stores.storage import AlreadyExists, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
@@ -53,7 +53,7 @@ def a_file_of_this_host_is_stored_by_a_link_where_that_is_possible(memory, tmp_p
     linked = store_raw(local, "job/state/f", str(source))
     assert source.stat().st_nlink == 2
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(local_store.os, "link", _refuse)
+        elsewhere.setattr(directory_store.os, "link", _refuse)
         copied = store_raw(local, "job/state/g", str(source))
     assert source.stat().st_nlink == 2
     sent = store_raw(quick(memory), "f", str(source))

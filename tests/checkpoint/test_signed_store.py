@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.files import fetch_raw, write_raw
-from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys, sign_again
 from holdfast.checkpoint.stores.storage import AlreadyExists, NotFound, Storage
 from holdfast.common import Configuration
@@ -81,7 +81,9 @@ def an_object_does_not_stand_in_for_another_one() -> None:
 
 
 def a_file_of_one_savepoint_does_not_stand_in_for_that_of_another_one_with_the_same_key(tmp_path: Path) -> None:
-    mine, others = (Storage(SignedStore(LocalStore(str(tmp_path / name)), [ONE])) for name in ("savepoint-a", "savepoint-b"))
+    mine, others = (
+        Storage(SignedStore(DirectoryStore(str(tmp_path / name)), [ONE])) for name in ("savepoint-a", "savepoint-b")
+    )
     mine.put("_metadata", b"of a")
     others.put("_metadata", b"of b")
     assert others.get("_metadata") == b"of b"
@@ -91,9 +93,9 @@ def a_file_of_one_savepoint_does_not_stand_in_for_that_of_another_one_with_the_s
 
 
 def a_savepoint_that_is_copied_elsewhere_under_its_own_name_stays_valid(tmp_path: Path) -> None:
-    Storage(SignedStore(LocalStore(str(tmp_path / "savepoint-a")), [ONE])).put("_metadata", b"of a")
+    Storage(SignedStore(DirectoryStore(str(tmp_path / "savepoint-a")), [ONE])).put("_metadata", b"of a")
     shutil.copytree(tmp_path / "savepoint-a", tmp_path / "elsewhere" / "savepoint-a")
-    assert SignedStore(LocalStore(str(tmp_path / "elsewhere" / "savepoint-a")), [ONE]).get("_metadata") == b"of a"
+    assert SignedStore(DirectoryStore(str(tmp_path / "elsewhere" / "savepoint-a")), [ONE]).get("_metadata") == b"of a"
 
 
 def a_savepoint_that_an_earlier_release_signed_is_signed_again_and_then_read() -> None:

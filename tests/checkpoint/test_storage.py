@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.checkpoint.log_reader import LogReader
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.stores import bucket, local_store
-from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores import bucket, directory_store
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.s3_store import S3Store
 from holdfast.checkpoint.stores.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable, open_store
 from holdfast.errors import ConfigurationError, StorageError
@@ -338,7 +338,7 @@ def test_a_full_disk_is_a_clear_failure_and_leaves_nothing(tmp_path, monkeypatch
     def full(descriptor, data):
         raise OSError(28, "No space left on device")
 
-    store = LocalStore(str(tmp_path))
+    store = DirectoryStore(str(tmp_path))
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(StorageError, match="No space left on device; free space") as raised:
         Storage(store, QUICK).put("a/b", b"x")
@@ -353,7 +353,7 @@ _MEGABYTE = 1 << 20
 @pytest.mark.parametrize("size", [8 * _MEGABYTE - 1, 8 * _MEGABYTE, 9 * _MEGABYTE + 1, 10 * _MEGABYTE])
 def a_large_file_is_whole_and_does_not_fill_the_page_cache(on_disk, size):
     data = os.urandom(size)
-    store = LocalStore(str(on_disk))
+    store = DirectoryStore(str(on_disk))
     store.put("f", data)
     assert store.get("f") == data
     large = size >= 8 * _MEGABYTE
@@ -379,9 +379,9 @@ def a_large_file_is_whole_where_the_page_cache_cannot_be_avoided(on_disk, monkey
             raise OSError(errno.EINVAL, "Invalid argument")
         return write(descriptor, data)
 
-    monkeypatch.setattr(local_store.os, "write", refusing)
+    monkeypatch.setattr(directory_store.os, "write", refusing)
     data = os.urandom(9 * _MEGABYTE + 1)
-    store = LocalStore(str(on_disk))
+    store = DirectoryStore(str(on_disk))
     store.put("f", data)
     assert store.get("f") == data
     assert next(calls) == written + 2, "the rest is one write"
@@ -399,7 +399,7 @@ def test_a_part_file_of_a_killed_process_is_listed_but_never_read(tmp_path):
 @pytest.mark.parametrize(("method", "finish"), [("put", "replace"), ("put_new", "link")])
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_put_whose_part_file_another_driver_deletes_is_repeated(tmp_path, monkeypatch, method, finish, finished):
-    store = LocalStore(str(tmp_path))
+    store = DirectoryStore(str(tmp_path))
     original = getattr(os, finish)
 
     def interrupted(part: str, target: str) -> None:

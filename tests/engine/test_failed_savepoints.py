@@ -15,7 +15,7 @@ import compactions
 import holdfast.state.backends.keyed_backend
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
-from holdfast.checkpoint.stores import local_store
+from holdfast.checkpoint.stores import directory_store
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
@@ -102,7 +102,7 @@ def a_device_without_room_for_a_savepoint_does_not_end_the_job(job, stop, room, 
             written[0] += len(data)
         return write(descriptor, data)
 
-    monkeypatch.setattr(local_store.os, "write", limited)
+    monkeypatch.setattr(directory_store.os, "write", limited)
     failure, savepoint = first_there_then_here(job, uri, stop)
     assert f"cannot put {directory}/" in str(failure)
     assert "No space left on device; free space" in str(failure)

@@ -37,7 +37,7 @@ from holdfast.datastream import (
     WindowAssigner,
 )
 from holdfast.functions.aggregates import Count
-from holdfast.runtime.operators.keyed import KeyedBatchReduce, ChangelogProcess
+from holdfast.runtime.operators.keyed import ChangelogProcess, KeyedBatchReduce
 from holdfast.runtime.plan.operator import Operator
 from holdfast.runtime.task import chain
 from holdfast.table import KStream

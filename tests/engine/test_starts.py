@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState, StorageError
 
@@ -45,10 +45,10 @@ class Calls:
         self._left, self._how = number, how
         self._dead = False
         for name in CALLS:
-            patch.setattr(LocalStore, name, self._counted(getattr(LocalStore, name)))
+            patch.setattr(DirectoryStore, name, self._counted(getattr(DirectoryStore, name)))
 
     def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(store: LocalStore, *arguments: Any) -> Any:
+        def counted(store: DirectoryStore, *arguments: Any) -> Any:
             if self._dead:
                 raise Crash
             self._left -= 1
@@ -204,9 +204,9 @@ def the_output_that_was_complete_becomes_visible_although_the_job_starts_from_a_
 def a_claimed_savepoint_is_deleted_by_the_next_driver_if_the_first_could_not(job, dies, monkeypatch):
     here, savepoint = job
     here.savepoint, here.claim = str(savepoint), True
-    delete = LocalStore.delete
+    delete = DirectoryStore.delete
 
-    def fails(store: LocalStore, paths: Any) -> None:
+    def fails(store: DirectoryStore, paths: Any) -> None:
         if "savepoint-" in store.uri:
             if dies == "within":
                 delete(store, paths)
@@ -214,7 +214,7 @@ def a_claimed_savepoint_is_deleted_by_the_next_driver_if_the_first_could_not(job
         delete(store, paths)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "delete", fails)
+        patch.setattr(DirectoryStore, "delete", fails)
         here._run_until("after commit", 3)
     assert list(savepoint.iterdir())
     here.savepoint = ""

@@ -3,7 +3,7 @@
 | module | owns |
 |---|---|
 | `paths` | the names of all stored objects |
-| `object_store` | the interface of plain I/O; `local_store` and `s3_store` implement it |
+| `object_store` | the interface of plain I/O; `directory_store` and `s3_store` implement it |
 | `storage` | retries, lost answers, and the check before a job starts |
 | `handles`, `files` | references to stored files; the container of a file: version, compression, checksum |
 | `ids` | the types of epochs, checkpoint ids and log positions |

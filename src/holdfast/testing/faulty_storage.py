@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.object_store import Data, FileStore, ObjectInfo, ObjectStore, ObjectWriter, Unavailable
 from holdfast.errors import StorageError
 
@@ -148,24 +148,24 @@ def lag_listings(seconds: float) -> None:
 
     For ``seconds``, a listing omits new objects of any process, and still contains objects deleted by this process.
     """
-    listed, deleted = LocalStore.list, LocalStore.delete
+    listed, deleted = DirectoryStore.list, DirectoryStore.delete
     gone: dict[str, float] = {}
 
-    def list_(self: LocalStore, prefix: str) -> list[str]:
+    def list_(self: DirectoryStore, prefix: str) -> list[str]:
         now = time.time()
         shown = [path for path in listed(self, prefix) if _age(self, path, now) >= seconds]
         return shown + [path for path, at in list(gone.items()) if path.startswith(prefix) and now - at < seconds]
 
-    def delete(self: LocalStore, paths: Iterable[str]) -> None:
+    def delete(self: DirectoryStore, paths: Iterable[str]) -> None:
         every = list(paths)
         deleted(self, every)
         gone.update(dict.fromkeys(every, time.time()))
 
-    setattr(LocalStore, "list", list_)  # noqa: B010
-    setattr(LocalStore, "delete", delete)  # noqa: B010
+    setattr(DirectoryStore, "list", list_)  # noqa: B010
+    setattr(DirectoryStore, "delete", delete)  # noqa: B010
 
 
-def _age(store: LocalStore, path: str, now: float) -> float:
+def _age(store: DirectoryStore, path: str, now: float) -> float:
     try:
         return now - (Path(unquote(urlsplit(store.uri).path)) / path).stat().st_mtime
     except FileNotFoundError:

@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.azure_store import AzureStore
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.gs_store import GSStore
 from holdfast.checkpoint.stores.hdfs_store import HDFSStore
-from holdfast.checkpoint.stores.local_store import LocalStore
 from holdfast.checkpoint.stores.object_store import (
     AlreadyExists,
     Data,
@@ -86,7 +86,7 @@ def storage_options(config: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key == KEY_FILE}
 
 
-def open_store(uri: str, config: Mapping[str, str]) -> LocalStore | FileStore:
+def open_store(uri: str, config: Mapping[str, str]) -> DirectoryStore | FileStore:
     """Open the plain store at a URI; see `Storage.open`.
 
     Raises:
@@ -98,13 +98,13 @@ def open_store(uri: str, config: Mapping[str, str]) -> LocalStore | FileStore:
     if "://" not in uri and not uri.startswith("file:"):
         if parts.scheme in _STORES:  # a local directory of this name would be a surprise
             raise ConfigurationError(f"{uri}: {parts.scheme}:// needs the name of a bucket or host; use {_URIS}")
-        return LocalStore(uri)
+        return DirectoryStore(uri)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise ConfigurationError(
                 f"{uri}: a file URI has three slashes; did you mean file:///{parts.netloc}{parts.path}?"
             )
-        return LocalStore(unquote(parts.path))
+        return DirectoryStore(unquote(parts.path))
     if parts.scheme in ("s3", "s3a"):
         return S3Store(parts.netloc, parts.path.strip("/"), dict(config))
     if parts.scheme == "gs":
@@ -182,7 +182,7 @@ class Storage:
             OSError: the file cannot be read.
             StorageError: the storage refused the link.
         """
-        return isinstance(self._store, LocalStore) and self._store.link(path, source)
+        return isinstance(self._store, DirectoryStore) and self._store.link(path, source)
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free; of several callers, exactly one succeeds.
@@ -234,7 +234,7 @@ class Storage:
         Raises:
             NotFound: the object does not exist.
         """
-        if not isinstance(self._store, LocalStore):
+        if not isinstance(self._store, DirectoryStore):
             return None
         try:
             return self._store.map(path)
@@ -245,7 +245,7 @@ class Storage:
 
     def local_path(self, path: str) -> str | None:
         """The path of the object's file on this host; None: it has none that holds just its content."""
-        return self._store.local_path(path) if isinstance(self._store, LocalStore) else None
+        return self._store.local_path(path) if isinstance(self._store, DirectoryStore) else None
 
     def size(self, path: str) -> int:
         """The size of an object in bytes.
@@ -288,7 +288,7 @@ class Storage:
         Raises:
             ConfigurationError: not writable, planted, bucket missing, no conditional put, ...; the message names the remedy.
         """
-        if isinstance(self._store, LocalStore):
+        if isinstance(self._store, DirectoryStore):
             self._store.refuse_planted(paths.directory)
         probe = paths.probe(time.time_ns() // 1_000_000)
         try:
@@ -344,7 +344,7 @@ class FileStorage(Storage):
             ConfigurationError: the URI or a setting is invalid, or the URI is that of a local directory.
         """
         store = open_store(uri, config or {})
-        if isinstance(store, LocalStore):
+        if isinstance(store, DirectoryStore):
             raise ConfigurationError(f"{uri} is a local directory")
         return cls(store)
 

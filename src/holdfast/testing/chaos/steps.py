@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.checkpoint.stores.local_store import LocalStore
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.connectors.kafka.sink.producers import RecordProducer, TransactionalProducer
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.testing.chaos.processes import STEP
@@ -27,7 +27,7 @@ def _public(owner: type) -> tuple[str, ...]:
 
 
 _CALLS: dict[type, tuple[str, ...]] = {
-    LocalStore: _public(LocalStore),
+    DirectoryStore: _public(DirectoryStore),
     TransactionClient: _public(TransactionClient),
     TransactionalProducer: ("__init__", "open", "prepare", "commit"),
     RecordProducer: ("send", "flush"),

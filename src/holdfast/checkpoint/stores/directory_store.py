@@ -16,7 +16,7 @@ from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFoun
 from holdfast.common.system.os_errors import REMEDIES, reason
 from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 
-__all__ = ["LocalStore"]
+__all__ = ["DirectoryStore"]
 
 _PASSING = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.ESTALE}
 _REMEDIES = REMEDIES | {
@@ -30,7 +30,7 @@ _LARGE = 8 << 20
 _AT_ONCE = 1 << 20
 
 
-class LocalStore:
+class DirectoryStore:
     """A directory. A file appears under its name complete and flushed to disk, or not at all."""
 
     def __init__(self, directory: str) -> None:
