@@ -25,6 +25,16 @@ def came_with_the_job(value):
     return value
 
 
+def runs_as_the_driver_s_form(compiled):
+    """The slot uses compiled modules if the driver does."""
+
+    def before(value):
+        assert compiled == holdfast.compiled.IN_USE, holdfast.compiled.use.reason
+        return came_with_the_job(value)
+
+    return before
+
+
 def slows_down(output, seconds):
     """Records come slowly as long as a file is there."""
 
@@ -81,7 +91,7 @@ def main(settings, records, output, kind="plain"):
         "mishaps": (dies(output), lags(output)),
         "slow": (slows_down(output, 0.005),),
         "held": (slows_down(output, 0.02),),
-    }.get(kind, (came_with_the_job,))
+    }.get(kind, (runs_as_the_driver_s_form(holdfast.compiled.IN_USE),) * 2)
     numbered.build(env, int(records), output, *hooks)
     client = env.execute_async("numbered")
     client.get_job_execution_result().result()

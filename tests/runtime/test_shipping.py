@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,10 +13,31 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from holdfast import compiled
 from holdfast.errors import ConfigurationError, SparkGone
-from holdfast.runtime.host.shipping import configuration_error, install_files, pack_files, portable, spark_failure
+from holdfast.runtime.host.shipping import (
+    COMPILED_WHEEL,
+    _extensions,
+    _package,
+    configuration_error,
+    install_files,
+    pack_files,
+    portable,
+    spark_failure,
+)
 from holdfast.runtime.protocol.restart import GiveUp, RestartState, decide, restart_strategy
 
+PACKAGE = os.path.dirname(os.path.abspath(compiled.__file__))
+DIGEST = os.path.basename(compiled.directory(PACKAGE))
+ELSEWHERE = f"holdfast/_compiled/{DIGEST}/holdfast.metrics.user.cpython-314-riscv64-linux-gnu.so"
+FORM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import holdfast
+assert holdfast.__file__.startswith(sys.argv[1]), holdfast.__file__
+from holdfast.state.cells import handles
+print(handles.__loader__.__class__.__name__, holdfast.compiled.use.reason)
+"""
 IMPORTING = """
 import pickle, sys
 from holdfast.runtime.host.shipping import install_files
@@ -44,6 +67,81 @@ def modules(tmp_path: Path) -> Path:
     with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
         archive.writestr("zipped.py", "VALUE = 3")
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive in which Holdfast comes to the executors, with a wheel for another platform."""
+    directory = tmp_path_factory.mktemp("driver")
+    with zipfile.ZipFile(directory / "holdfast.whl", "w") as wheel:
+        wheel.writestr(ELSEWHERE, b"content")
+    path = directory / "holdfast.zip"
+    path.write_bytes(_package(f"file://{directory}/holdfast.whl"))
+    return path
+
+
+def form(archive: Path, **environment: str) -> str:
+    """By what a process with the archive first on its path loads a compiled module, and why not otherwise."""
+    command = [sys.executable, "-S", "-c", FORM, str(archive)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**LIBRARIES, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+LIBRARIES = {"PYTHONPATH": ":".join(path for path in sys.path if path.endswith("site-packages"))}
+
+
+@pytest.mark.skipif(not compiled.IN_USE, reason="there are no compiled modules")
+def the_driver_s_compiled_modules_are_used_where_the_archive_arrives(archive: Path, tmp_path: Path) -> None:
+    arrived = shutil.copy(archive, tmp_path)
+    assert form(arrived) == "_Loader"
+    assert form(arrived) == "_Loader", "the second process of a host"
+    assert form(arrived, HOLDFAST_PURE="1") == "zipimporter HOLDFAST_PURE is set"
+
+
+@pytest.mark.skipif(not compiled.IN_USE, reason="there are no compiled modules")
+def an_installed_holdfast_with_the_same_sources_lends_its_compiled_modules(archive: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "site" / "holdfast"
+    shutil.copytree(os.path.join(PACKAGE, "_compiled"), installed / "_compiled")
+    arrived = without_extensions(archive, tmp_path / "arrived.zip")
+    assert form(arrived, PYTHONPATH=f"{LIBRARIES['PYTHONPATH']}:{tmp_path / 'site'}") == "_Loader"
+    (installed / "_compiled" / DIGEST).rename(installed / "_compiled" / "other")
+    assert "the driver has none for this Python and platform" in form(
+        arrived, PYTHONPATH=f"{LIBRARIES['PYTHONPATH']}:{tmp_path / 'site'}"
+    )
+
+
+def without_extensions(archive: Path, target: Path, damage: bytes | None = None) -> Path:
+    """A copy of the archive from a driver without compiled modules, or with such as cannot be loaded."""
+    with zipfile.ZipFile(archive) as given, zipfile.ZipFile(target, "w") as made:
+        for name in given.namelist():
+            if not name.endswith(".so"):
+                made.writestr(name, given.read(name))
+            elif damage is not None:
+                made.writestr(name, damage)
+    return target
+
+
+@pytest.mark.skipif(not compiled.IN_USE, reason="there are no compiled modules")
+def a_host_where_the_extensions_cannot_be_loaded_runs_plain_python_and_says_why(archive: Path, tmp_path: Path) -> None:
+    arrived = without_extensions(archive, tmp_path / "arrived.zip", b"of another platform")
+    assert form(arrived).startswith("zipimporter they cannot be unpacked, or loaded on this platform: ")
+    assert not list(tmp_path.glob("arrived.zip.compiled/*")), "no half of it stays"
+
+
+def a_wheel_for_the_executors_platform_travels_too(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as content:
+        assert content.read(ELSEWHERE) == b"content"
+
+
+def a_wheel_without_compiled_modules_of_this_holdfast_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "holdfast.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("holdfast/_compiled/0123/holdfast.metrics.user.cpython-311-x86_64-linux-gnu.so", b"content")
+    with pytest.raises(ConfigurationError, match=f"{COMPILED_WHEEL} names .* no compiled modules of this Holdfast"):
+        _extensions(str(wheel), DIGEST)
+    with pytest.raises(ConfigurationError, match=f"{COMPILED_WHEEL} names .* cannot be read"):
+        _extensions(str(tmp_path / "none.whl"), DIGEST)
 
 
 def a_module_a_directory_and_an_archive_can_be_imported_where_they_arrive(modules, tmp_path):

@@ -61,7 +61,7 @@ class JobEvent(NamedTuple):
 
     timestamp_ms: int
     kind: str
-    """``restart``, ``rescale``, ``resume``, ``savepoint`` or ``standby``."""
+    """``restart``, ``rescale``, ``resume``, ``savepoint``, ``standby`` or ``warning``."""
     text: str
 
 

@@ -54,12 +54,13 @@ class Notices:
             self._metrics.standby_taken_over(text)
 
     def warn(self, reports: Iterable[TaskReport]) -> None:
-        """Log the warnings of tasks, once for each subject."""
+        """Tell the warnings of tasks, once for each subject."""
         for report in reports:
             for subject, text in report.warnings.items():
                 if subject not in self._warned:
                     self._warned.add(subject)
                     log.warning("%s", text)
+                    self._metrics.event("warning", text)
 
     def savepoint_written(self, request: SavepointRequest) -> None:
         """Record a complete savepoint."""

@@ -1,7 +1,8 @@
 """Ships Holdfast and the user's files to the executors, and explains failures due to missing ones.
 
-Holdfast travels with every job, so executors run the driver's version whatever is installed there. Its dependencies do
-not, as some of them are binary. The user's files (``python.files``) travel with the job's setup only to its task slots, so
+Holdfast travels with every job, so executors run the driver's version whatever is installed there, with the compiled
+modules of the driver, and those of a wheel that the settings name (`holdfast.compiled`). Its dependencies do not travel, as
+some of them are binary. The user's files (``python.files``) travel with the job's setup only to its task slots, so
 two jobs of one session can have different versions of a module.
 """
 
@@ -26,6 +27,7 @@ import xxhash
 from py4j.protocol import Py4JNetworkError
 
 import holdfast
+from holdfast import compiled
 from holdfast.common.values.pickling import dumps_program
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, SparkGone
 from holdfast.runtime.host.dependencies import made_once, unzip
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # task slots use this module without Spark
     from pyspark import SparkContext
 
 __all__ = [
+    "COMPILED_WHEEL",
     "PYTHON_FILES",
     "REMEDY",
     "SparkJobFailed",
@@ -60,6 +63,8 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """Matches the line of a Python traceback that names the exception."""
 PYTHON_FILES = "python.files"
 """Modules of the program, separated by commas."""
+COMPILED_WHEEL = "python.compiled-wheel"
+"""A wheel of this Holdfast, built for the Python and the platform of the executors, if they differ from the driver's."""
 _ARCHIVES = (".zip", ".whl", ".egg")
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
@@ -72,34 +77,67 @@ def is_local(master: str) -> bool:
 # Holdfast
 
 
-def ship_package(context: SparkContext) -> None:
-    """Make Holdfast importable on all present and future executors, once per SparkContext."""
+def ship_package(context: SparkContext, wheel: str = "") -> None:
+    """Make Holdfast importable on all present and future executors, once per SparkContext.
+
+    Args:
+        context: The cluster.
+        wheel: A wheel with further compiled modules (`COMPILED_WHEEL`); empty: only the driver's.
+
+    Raises:
+        ConfigurationError: the wheel has no compiled modules of this Holdfast.
+    """
     if is_local(context.master) or context in _shipped:
         return
+    package = _package(wheel)
     directory = tempfile.mkdtemp(prefix="holdfast-package-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that join later fetch it, too
-    package = _package()
     path = os.path.join(directory, f"holdfast-{xxhash.xxh3_64_hexdigest(package)}.zip")
     Path(path).write_bytes(package)
     context.addPyFile(path)
     _shipped.add(context)
 
 
-def _package() -> bytes:
-    """Pack Holdfast into a zip archive that Python can import, with sources and byte code."""
+def _package(wheel: str) -> bytes:
+    """Pack Holdfast into a zip archive that Python can import: sources, byte code, and compiled modules to be unpacked."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.TemporaryDirectory() as scratch:
-        compiled = os.path.join(scratch, "compiled")
+        byte_code = os.path.join(scratch, "byte-code")
         for root in holdfast.__path__:
             for path in sorted(Path(root).rglob("*.py")):
                 name = f"holdfast/{path.relative_to(root).as_posix()}"
                 archive.write(path, name)
                 # Unchecked byte code: an archive's times are too coarse to compare, and the sources are the same.
                 py_compile.compile(
-                    str(path), compiled, name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+                    str(path), byte_code, name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
                 )
-                archive.write(compiled, f"{name}c")
+                archive.write(byte_code, f"{name}c")
+        directory = Path(compiled.directory(holdfast.__path__[0]))
+        archive.writestr(f"holdfast/{compiled.DIRECTORY}/{compiled.DIGEST}", directory.name)
+        extensions = {path.name: path.read_bytes() for path in sorted(directory.glob("*.so"))}
+        if wheel:
+            extensions |= _extensions(wheel, directory.name)
+        for name, extension in extensions.items():
+            archive.writestr(f"holdfast/{compiled.DIRECTORY}/{directory.name}/{name}", extension)
     return content.getvalue()
+
+
+def _extensions(wheel: str, digest: str) -> dict[str, bytes]:
+    """The extensions in a wheel that belong to this Holdfast's sources, by file name."""
+    try:
+        with zipfile.ZipFile(wheel.removeprefix("file://")) as archive:
+            beginning = f"holdfast/{compiled.DIRECTORY}/{digest}/"
+            found = {
+                name.removeprefix(beginning): archive.read(name) for name in archive.namelist() if name.startswith(beginning)
+            }
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConfigurationError(f"{COMPILED_WHEEL} names {wheel}, which cannot be read: {error}") from None
+    if not found:
+        raise ConfigurationError(
+            f"{COMPILED_WHEEL} names {wheel}, which has no compiled modules of this Holdfast ({holdfast.__version__}): "
+            "build a wheel of this version on the executors' platform, with a C compiler"
+        )
+    return found
 
 
 # the user's files

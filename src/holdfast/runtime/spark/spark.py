@@ -23,7 +23,15 @@ from holdfast.common.values import pickling
 from holdfast.errors import SparkGone
 from holdfast.runtime.host.dependencies import REQUIREMENTS, Dependencies
 from holdfast.runtime.host.local_directory import LocalDirectory, slot_directory, state_directory
-from holdfast.runtime.host.shipping import PYTHON_FILES, is_local, pack_files, portable, ship_package, spark_failure
+from holdfast.runtime.host.shipping import (
+    COMPILED_WHEEL,
+    PYTHON_FILES,
+    is_local,
+    pack_files,
+    portable,
+    ship_package,
+    spark_failure,
+)
 from holdfast.runtime.host.slot import SlotClient
 from holdfast.runtime.host.slot_starter import start_slots
 from holdfast.runtime.plan.plan import JobPlan
@@ -206,7 +214,7 @@ class SparkExecutor:
         with self._clear_errors():
             advise(context)
             self._setup = self._context.broadcast(stored)
-            ship_package(context)
+            ship_package(context, setup.plan.config.get(COMPILED_WHEEL, ""))
             changelog = None if self._plan.settings.batch else self._plan.settings.changelog
             replicas = 0 if changelog is None else changelog.standby_replicas
             self._placement = Placement(context, self._widths, self._name, replicas)

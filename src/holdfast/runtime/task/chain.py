@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from holdfast import compiled
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.formats.columns import columns_of
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -15,6 +17,7 @@ from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import LateRecord
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels.channels import Router, Send
+from holdfast.runtime.host.local_directory import host_name
 from holdfast.runtime.plan.context import OperatorContext
 from holdfast.runtime.plan.event_time import Run, deadlines, pieces, steps
 from holdfast.runtime.plan.listed_states import ListedStates
@@ -191,6 +194,15 @@ def _into(node: _Node, edge: ChainEdge, sender: OperatorName, traced: Callable[[
     return process_keyed
 
 
+def _of_plain_python() -> dict[str, str]:
+    """The warning, by subject, that this process does not use compiled modules although nobody asked for plain Python."""
+    if compiled.IN_USE or os.environ.get(compiled.PURE):
+        return {}
+    host = host_name()
+    text = f"plain Python runs on host {host} in place of compiled modules, which need less processor time"
+    return {f"plain Python on {host}": f"{text}: {compiled.use.reason}"}
+
+
 class Chain:
     """The operators of one subtask. The first, the head, receives the input of the vertex."""
 
@@ -208,7 +220,7 @@ class Chain:
         """``states``, ``lists`` and ``times``: the keyed and listed state, and the event time, of the operators by uid."""
         plan = setup.plan
         self.metrics = MetricGroup()
-        self.warnings: dict[str, str] = {}
+        self.warnings: dict[str, str] = _of_plain_python()
         """Warnings for the user, by subject."""
         self._uids = [*(chained.uid for chained in vertex.chain), SENDING]
         self._stopwatch = stopwatch = Stopwatch(len(self._uids))
