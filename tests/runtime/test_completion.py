@@ -19,13 +19,14 @@ from holdfast.checkpoint.metadata import (
     ListPart,
     SubtaskState,
 )
+from holdfast.connectors.base import Committable
 from holdfast.datastream import CheckpointedFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.runtime.channels.channels import ChannelIncomplete, seen_attempts, senders
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.plan.redistribution import OperatorSnapshot, assigned
 from holdfast.runtime.plan.task_messages import OperatorReport, TaskReport
-from holdfast.runtime.protocol.completion import failure_of, operator_states, tokens_of
+from holdfast.runtime.protocol.completion import committables_of, failure_of, operator_states, tokens_of
 from holdfast.runtime.protocol.resumption import check_resumable
 from holdfast.runtime.time.clock import EventTime
 
@@ -202,11 +203,27 @@ def test_an_epoch_in_which_two_tasks_read_different_attempts_of_a_sender_fails(p
 
 def test_of_several_failures_the_cause_is_told_and_not_its_consequences():
     job, told, _ = mixed("key_by")
-    told[0].error = ChannelIncomplete("a channel ended")
+    told[0].error = ended = ChannelIncomplete("a channel ended")
+    assert failure_of(job, told) == (ended, "Source: Collection Source (1/1)")
     told[1].error = lost = OSError("the disk is full")
     assert failure_of(job, told)[0] is lost
     told[2].error = mistake = UserCodeError("the function failed")
     assert failure_of(job, told)[0] is mistake
+
+
+def an_epoch_without_the_reports_of_two_tasks_fails_and_names_them():
+    job, told, _ = mixed("key_by")
+    last = max(report.task[0] for report in told)
+    error, task = failure_of(job, [report for report in told if report.task not in ((last, 0), (last, 2))])
+    first, second = (f"Map -> Sink: Print to Std. Out ({n}/3)" for n in (1, 3))
+    assert str(error) == f"no report from {first}, {second}"
+    assert task == first
+
+
+def the_output_of_a_checkpoint_is_that_of_its_committables():
+    stored_output = CheckpointMetadata(7, 1, "id", "job", 0, committables=[("sink", 1, {"file": "part-1"})])
+    assert committables_of(stored_output) == [Committable("sink", 1, {"file": "part-1"})]
+    assert committables_of(None) == []
 
 
 def test_a_schema_that_no_subtask_has_state_of_leaves_the_checkpoint():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.runtime.protocol.pacing import Pace
@@ -62,3 +64,40 @@ def an_epoch_that_hung_without_records_is_soon_forgotten():
     for _ in range(3):
         pace = pace.after(10, 0.2)
     assert pace.budget() > 60_000
+
+
+@pytest.mark.parametrize(("fixed", "budget"), [(0.0, 100_000), (0.2, 80_000), (0.5, 50_000), (0.9, 50_000)])
+def the_fixed_time_of_an_epoch_leaves_at_least_half_of_the_target_to_its_records(fixed: float, budget: int):
+    assert Pace(1.0, 10_000_000, fixed, 1e-5).budget() == pytest.approx(budget, abs=1)
+
+
+def a_nearly_empty_epoch_tells_of_the_fixed_time_and_any_other_of_the_records():
+    pace = Pace(1.0, 10_000_000, fixed_seconds=0.2, seconds_per_record=1e-5)
+    idle, busy = pace.after(999, 0.7), pace.after(1_000, 0.7)
+    assert (idle.fixed_seconds, idle.seconds_per_record) == (pytest.approx(0.4), 1e-5)
+    assert pace.after(999, 0.1).fixed_seconds == pytest.approx(0.16)
+    assert busy.fixed_seconds == 0.2
+    assert busy.seconds_per_record > 1e-5
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(3.0, 2.0), (1.05, 0.105), (0.2, 0.02)])
+def the_first_epoch_counts_without_a_cold_second_but_a_tenth_of_it_at_least(seconds: float, told: float):
+    first = Pace(1.0, 10_000_000).after(10_000, seconds)
+    assert (first.seconds_per_record, first.warm) == (pytest.approx(told / 10_000), False)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.6, 0.4), (0.21, 0.0525)])
+def an_epoch_counts_without_the_fixed_time_but_a_quarter_of_it_at_least(seconds: float, told: float):
+    pace = Pace(1.0, 10_000_000, fixed_seconds=0.2, seconds_per_record=1.0)
+    for warm, most in ((False, 40), (True, 4)):
+        after = replace(pace, seconds_per_record=1.5 * told / 10_000, warm=warm).after(10_000, seconds)
+        assert (after.seconds_per_record, after.warm) == (pytest.approx(told / 10_000), True)
+        # A lucky one is believed to a fortieth after the first epoch, and to a quarter later.
+        assert replace(pace, warm=warm).after(10_000, seconds).seconds_per_record == pytest.approx(1.0 / most)
+
+
+@pytest.mark.parametrize(("seconds", "weight"), [(0.5, 0.25), (1.0, 0.5), (5.0, 0.5)])
+def a_slow_epoch_counts_by_its_share_of_the_target_and_by_half_at_most(seconds: float, weight: float):
+    after = Pace(1.0, 10_000_000, 0.0, 1e-6).after(10_000, seconds)
+    assert after.seconds_per_record == pytest.approx(1e-6 + weight * (seconds / 10_000 - 1e-6))
+    assert after.warm
