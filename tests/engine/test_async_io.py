@@ -27,6 +27,7 @@ from holdfast.datastream import (
 )
 from holdfast.errors import UserCodeError
 
+from . import requests_in_flight
 from .async_programs import ASKED, GATE, LONG, Gated, Looks, both, is_a, numbers, waiting
 from .inprocess import LEDGERS, LedgerSink, SplitEnumerator, SplitSource
 from .programs import records, windows, windows_model
@@ -214,6 +215,21 @@ def the_order_of_results_is_kept_if_requests_in_flight_are_restored_at_another_p
     gate.set()
     assert lab._run_until("", 0)
     assert LEDGERS["out"].values == list(range(40))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("form", requests_in_flight.FORMS)
+def test_requests_in_flight_of_a_job_of_an_older_release_are_sent_again(job, gate, tmp_path, form, parallelism):
+    before = requests_in_flight.unpacked(form, tmp_path)
+    assert before == []
+    lab = job(requests_in_flight.build, parallelism=parallelism, budget=14)
+    gate.set()
+    assert lab._run_until("", 0)
+    found = LEDGERS["out"].values
+    for values in requests_in_flight.NUMBERS.values():
+        own = [value for value in found if value in values]
+        assert (own if parallelism == 2 else sorted(own)) == values
+    assert set(range(10)) <= set(ASKED)
 
 
 @both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import traceback
@@ -274,6 +275,20 @@ def test_records_that_kafka_is_about_to_delete_are_reported_once_by_the_driver(
     (said,) = [record.getMessage() for record in caplog.records if "about to delete" in record.getMessage()]
     assert "Kafka sink (uid out)" in said
     assert f"topic {topic} keeps records for 1 minutes" in said
+
+
+def test_functions_see_the_environment_variables_that_a_program_sets_before_execute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has been started before by another job, with an environment of its own."""
+
+    def seen(number: int) -> tuple[int, str | None]:
+        return number, os.environ.get("HOLDFAST_TEST_REGION")
+
+    for region in ("north", "south"):
+        env = environment().set_parallelism(2)
+        numbers = env.from_collection([1, 2, 3]).map(seen).rebalance().map(lambda each: (*each, *seen(each[0])))
+        monkeypatch.setenv("HOLDFAST_TEST_REGION", region)
+        with numbers.execute_and_collect() as found:
+            assert sorted(found) == [(n, region, n, region) for n in (1, 2, 3)]
 
 
 def an_unavailable_broker_is_reported() -> None:
