@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from holdfast.common.formats.arrow_values import Fit, by_position, fit
 from holdfast.common.system.optional_library import optional_library
 from holdfast.common.typeinfo import (
     BasicType,
@@ -17,8 +18,8 @@ from holdfast.common.typeinfo import (
     TupleTypeInfo,
     TypeInformation,
 )
+from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
-from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
 __all__ = ["RecordColumns", "arrow_schema", "pyarrow"]
@@ -125,8 +126,11 @@ class RecordColumns:
         self.schema = schema
         self._row_type = row_type
         self._names = list(schema.names)
-        types = row_type.get_field_types() if row_type is not None else []
-        self._converts = [_nullable(_to_arrow(declared)) for declared in types] or [_same] * len(self._names)
+        if row_type is None:
+            self._fits = [fit(kind) for kind in schema.types]
+        else:
+            converts = map(_to_arrow, row_type.get_field_types())
+            self._fits = [Fit(None if convert is _same else frozenset(), convert) for convert in converts]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordColumns, (self.schema, self._row_type)
@@ -141,15 +145,7 @@ class RecordColumns:
         if self._row_type is not None:
             fields: Sequence[Any] = self._row_type.conform(value)._values
             return fields
-        if isinstance(value, dict) or (isinstance(value, Row) and value._fields is not None):
-            given = value if isinstance(value, dict) else value.as_dict()
-            unknown = given.keys() - set(self._names)
-            if unknown:
-                raise ValueError(f"{value!r:.80} has the field {sorted(unknown)[0]!r}, which the schema has not")
-            return [given.get(name) for name in self._names]
-        if not isinstance(value, (Row, tuple, list)) or len(value) != len(self._names):
-            raise ValueError(f"{value!r:.80} is no row of {len(self._names)} fields: {', '.join(self._names)}")
-        return list(value)
+        return by_position(value, self._names)
 
     def batch(self, rows: Sequence[Sequence[Any]]) -> Any:
         """The ``pyarrow.RecordBatch`` of fitting rows.
@@ -159,9 +155,22 @@ class RecordColumns:
         """
         library = pyarrow()
         arrays = []
-        for field, convert, column in zip(self.schema, self._converts, zip(*rows, strict=True), strict=True):
+        for field, known, column in zip(self.schema, self._fits, zip(*rows, strict=True), strict=True):
             try:
-                arrays.append(library.array(column if convert is _same else list(map(convert, column)), field.type))
-            except (library.ArrowInvalid, library.ArrowTypeError, TypeError, OverflowError) as error:
-                raise ValueError(f"field {field.name} does not fit {field.type}: {error}") from error
+                arrays.append(library.array(known.column(column), field.type))
+            except _REFUSALS as error:
+                why = _first_misfit(field.type, known, column) or str(error)
+                raise ValueError(f"field {field.name} does not fit {field.type}: {why}") from error
         return library.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+_REFUSALS = (TypeError, ValueError, OverflowError)  # Arrow's own are of these classes
+
+
+def _first_misfit(kind: Any, known: Fit, column: Sequence[Any]) -> str:
+    for value in column:
+        try:
+            pyarrow().array(known.column([value]), kind)
+        except _REFUSALS as error:
+            return f"{error}, in {shown(value)}"
+    return ""

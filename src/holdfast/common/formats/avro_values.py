@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from holdfast.common.formats.fitting import Convert, binary, clock_time, fixed, null, real, sequence, timestamp, whole
 from holdfast.common.system.optional_library import optional_library
 from holdfast.common.typeinfo import Types
 from holdfast.common.typeinfo.base import shown
@@ -15,7 +16,6 @@ from holdfast.common.types import Row
 
 __all__ = ["Convert", "Walk", "fastavro", "from_row", "kind_of", "logical_kinds", "to_logical", "to_row", "without_logical"]
 
-Convert = Callable[[Any], Any]
 _UTC = datetime.timezone.utc
 _NAMED = ("record", "error", "enum", "fixed")
 
@@ -228,12 +228,7 @@ def _name_field(fields: Sequence[tuple[str, Convert]], given: Mapping[str, Any])
 
 
 def _items_from(item: Convert) -> Convert:
-    def convert_items(values: Any) -> list[Any]:
-        if isinstance(values, (str, bytes, bytearray, Mapping, set, frozenset)):
-            raise TypeError(f"an array is written from a list, not from {shown(values)}")
-        return [item(each) for each in values]
-
-    return convert_items
+    return lambda values: [item(each) for each in sequence(values)]
 
 
 def _entries_from(entry: Convert) -> Convert:
@@ -284,56 +279,11 @@ def _leaf_from(kind: str, node: Any) -> Convert:
     if kind == "decimal":
         return _decimal(int(node["precision"]), int(node.get("scale", 0)))
     if kind == "fixed":
-        return _fixed(int(node["size"]))
+        return fixed(int(node["size"]))
     return _symbol(node["symbols"]) if kind == "enum" else _LEAVES[kind]
 
 
-def _whole(conform: Convert) -> Convert:
-    def convert(value: Any) -> Any:
-        if isinstance(value, bool):
-            raise TypeError(f"takes whole numbers, not {value!r}")
-        return conform(value)
-
-    return convert
-
-
-def _real(conform: Convert) -> Convert:
-    def convert(value: Any) -> Any:
-        if type(value) is float:
-            return conform(value)
-        if isinstance(value, (bool, Decimal)):
-            raise TypeError(f"takes floats, not {value!r}")
-        number = conform(value)
-        if isinstance(value, int) and number != value:
-            raise ValueError(f"{value} has more digits than a float holds")
-        return number
-
-    return convert
-
-
 _text = Types.STRING().conform
-_date = Types.SQL_DATE().conform
-
-
-def _null(value: Any) -> None:
-    if value is not None:
-        raise TypeError(f"takes None, not {shown(value)}")
-
-
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, (bytes, bytearray)):
-        raise TypeError(f"takes bytes, not {shown(value)}")
-    return bytes(value)
-
-
-def _fixed(size: int) -> Convert:
-    def convert(value: Any) -> bytes:
-        found = _bytes(value)
-        if len(found) != size:
-            raise ValueError(f"takes {size} bytes, not {len(found)}")
-        return found
-
-    return convert
 
 
 def _symbol(symbols: Sequence[str]) -> Convert:
@@ -367,35 +317,13 @@ def _uuid(value: Any) -> uuid.UUID:
     return value if isinstance(value, uuid.UUID) else uuid.UUID(_text(value))
 
 
-def _time(micros: int) -> Convert:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, datetime.time) or value.tzinfo is not None:
-            raise TypeError(f"takes a datetime.time without a zone, not {value!r}")
-        return value.replace(microsecond=value.microsecond // micros * micros)
-
-    return convert
-
-
-def _timestamp(micros: int, local: bool) -> Convert:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, datetime.datetime):
-            raise TypeError(f"takes a datetime.datetime, not {shown(value)}")
-        if value.tzinfo is not None and local:
-            raise TypeError(f"takes a local time without a zone, not {value!r}")
-        if not local:
-            value = value.replace(tzinfo=_UTC) if value.tzinfo is None else value.astimezone(_UTC)
-        return value.replace(microsecond=value.microsecond // micros * micros)
-
-    return convert
-
-
 _LEAVES: dict[str, Convert] = {
-    **{"int": _whole(Types.INT().conform), "long": _whole(Types.LONG().conform), "boolean": Types.BOOLEAN().conform},
-    **{"float": _real(Types.FLOAT().conform), "double": _real(Types.DOUBLE().conform)},
-    **{"string": _text, "bytes": _bytes, "null": _null, "date": _date, "uuid": _uuid},
-    **{"time-millis": _time(1000), "time-micros": _time(1)},
-    **{"timestamp-millis": _timestamp(1000, False), "timestamp-micros": _timestamp(1, False)},
-    **{"local-timestamp-millis": _timestamp(1000, True), "local-timestamp-micros": _timestamp(1, True)},
+    **{"int": whole(Types.INT()), "long": whole(Types.LONG()), "boolean": Types.BOOLEAN().conform},
+    **{"float": real(Types.FLOAT()), "double": real(Types.DOUBLE())},
+    **{"string": _text, "bytes": binary, "null": null, "date": Types.SQL_DATE().conform, "uuid": _uuid},
+    **{"time-millis": clock_time(1000), "time-micros": clock_time(1)},
+    **{"timestamp-millis": timestamp(1000, local=False), "timestamp-micros": timestamp(1, local=False)},
+    **{"local-timestamp-millis": timestamp(1000, local=True), "local-timestamp-micros": timestamp(1, local=True)},
 }
 
 

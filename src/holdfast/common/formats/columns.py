@@ -81,12 +81,31 @@ def column_values(column: Any) -> list[Any]:
 
 def in_microseconds(column: Any) -> Any:
     """A ``pyarrow.Array`` without nanoseconds, which Python's times do not hold: Arrow makes pandas' of them."""
-    types, kind = pyarrow().types, column.type
+    kind = _without_nanoseconds(column.type)
+    return column if kind is column.type else column.cast(kind, safe=False)
+
+
+@lru_cache(256)
+def _without_nanoseconds(kind: Any) -> Any:
+    """A type in which times have microseconds; the type itself if it has no nanoseconds."""
+    library = pyarrow()
+    types = library.types
     if types.is_timestamp(kind) and kind.unit == "ns":
-        return column.cast(pyarrow().timestamp("us", kind.tz), safe=False)
+        return library.timestamp("us", kind.tz)
     if types.is_duration(kind) and kind.unit == "ns":
-        return column.cast(pyarrow().duration("us"), safe=False)
-    return column
+        return library.duration("us")
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        made = library.struct([each.with_type(_without_nanoseconds(each.type)) for each in fields])
+    elif types.is_map(kind):
+        made = library.map_(_without_nanoseconds(kind.key_type), _without_nanoseconds(kind.item_type), kind.keys_sorted)
+    elif types.is_large_list(kind):
+        made = library.large_list(kind.value_field.with_type(_without_nanoseconds(kind.value_type)))
+    elif types.is_list(kind):
+        made = library.list_(kind.value_field.with_type(_without_nanoseconds(kind.value_type)))
+    else:
+        return kind
+    return kind if made.equals(kind) else made
 
 
 def as_rows(batch: Any) -> list[Any]:

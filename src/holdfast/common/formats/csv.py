@@ -214,6 +214,7 @@ class CsvRowSerializationSchema(SerializationSchema):
     def __init__(self, line_format: _Format) -> None:
         self._format = line_format
         self._conform = line_format.type_info.conform
+        self._names = line_format.type_info.get_field_names()
         self._formatters = [_formatter(t, line_format) for t in line_format.type_info.get_field_types()]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -259,14 +260,26 @@ class CsvRowSerializationSchema(SerializationSchema):
             ValueError: the same, or a field cannot be written without a quote or escape character.
         """
         row = self._conform(value)
+        try:
+            return self._line([write(field) for write, field in zip(self._formatters, row, strict=True)])
+        except (ValueError, OverflowError, csv.Error) as e:
+            for write, field, name in zip(self._formatters, row, self._names, strict=True):
+                self._check(write, field, name)
+            raise ValueError(f"{shown(value)} is no CSV line: {e}; set a quote or an escape character") from e
+
+    def _line(self, texts: list[str]) -> bytes:
         out = io.StringIO()
         # The writer quotes fields with its own line ends, of which these two are all.
-        writer = csv.writer(out, lineterminator=_LINE_ENDS, **self._format.dialect())
-        try:
-            writer.writerow([write(field) for write, field in zip(self._formatters, row, strict=True)])
-        except csv.Error as e:
-            raise ValueError(f"{shown(value)} is no CSV line: {e}; set a quote or an escape character") from e
+        csv.writer(out, lineterminator=_LINE_ENDS, **self._format.dialect()).writerow(texts)
         return (out.getvalue()[: -len(_LINE_ENDS)] + self._format.line_delimiter).encode()
+
+    def _check(self, write: Callable[[Any], str], field: Any, name: str) -> None:
+        try:
+            self._line([write(field), "0"])  # another field, because a line of one empty field needs quotes
+        except csv.Error as e:
+            raise ValueError(f"field {name}: {shown(field)}: {e}; set a quote or an escape character") from e
+        except (ValueError, OverflowError) as e:
+            raise ValueError(f"field {name}: {e}") from e
 
 
 def _number(kind: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -324,7 +337,9 @@ def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = Fal
 
         return field
     if isinstance(type_info, SequenceTypeInfo) and type_info.annotation is bytes:
-        return lambda text: None if text == null or not text else base64.b64decode(text, validate=True)
+        if null:
+            return lambda text: None if text == null else base64.b64decode(text, validate=True)
+        return lambda text: base64.b64decode(text, validate=True) if text else None
     if nested or not isinstance(type_info, (SequenceTypeInfo, RowTypeInfo)):
         raise ConfigurationError(f"{type_info!r} has no form in a CSV field")
     delimiter = line_format.array_delimiter
@@ -335,7 +350,7 @@ def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = Fal
     parsers = [_parser(t, line_format, nested=True) for t in type_info.get_field_types()]
 
     def row(text: str) -> Row | None:
-        if text == null:
+        if text == null or not text:
             return None
         parts = text.split(delimiter)
         if len(parts) != len(parsers):
@@ -359,24 +374,30 @@ def _formatter(type_info: TypeInformation, line_format: _Format, nested: bool = 
         raise ConfigurationError(f"{type_info!r} has no form in a CSV field")
     elif isinstance(type_info, SequenceTypeInfo):
         element = _formatter(type_info.element_type, line_format, nested=True)
-        write = lambda values: _array([element(v) for v in values], line_format.array_delimiter)  # noqa: E731
+        write = lambda values: _joined([element(v) for v in values], line_format, "an empty array")  # noqa: E731
     else:
         fields = [_formatter(t, line_format, nested=True) for t in type_info.get_field_types()]
         write = lambda row: _joined(  # noqa: E731
-            [f(v) for f, v in zip(fields, row, strict=True)], line_format.array_delimiter
+            [f(v) for f, v in zip(fields, row, strict=True)], line_format, "None"
         )
-    return lambda value: null if value is None else write(value)
+
+    def field(value: Any) -> str:
+        if value is None:
+            return null
+        text = write(value)
+        if text == null and text:
+            raise ValueError(f"{shown(value)} would be read back as None: its text is the null literal {null!r}")
+        return text
+
+    return field
 
 
-def _joined(parts: list[str], delimiter: str) -> str:
+def _joined(parts: list[str], line_format: _Format, empty: str) -> str:
     """The elements of an array, or the fields of a nested Row, in one field, which has no escapes for them."""
+    delimiter = line_format.array_delimiter
+    if parts == [""]:
+        raise ValueError(f"one empty element would be read back as {empty}")
     for part in parts:
         if delimiter in part:
             raise ValueError(f"{part!r} contains the array element delimiter {delimiter!r}: set another one")
     return delimiter.join(parts)
-
-
-def _array(parts: list[str], delimiter: str) -> str:
-    if parts == [""]:
-        raise ValueError("an array of one empty element would be read back as an empty array")
-    return _joined(parts, delimiter)

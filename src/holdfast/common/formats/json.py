@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from collections.abc import Callable, Sequence
@@ -25,11 +26,11 @@ from holdfast.common.typeinfo import (
     TypeInformation,
 )
 from holdfast.common.typeinfo.base import shown
-from holdfast.common.typeinfo.composite import SequenceTypeInfo, alias
+from holdfast.common.typeinfo.composite import REFUSALS, SequenceTypeInfo, alias, name_field
 from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
-__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
+__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "with_named_floats"]
 
 Convert = Callable[[Any], Any]
 UTC = datetime.timezone.utc
@@ -190,10 +191,21 @@ class JsonRowSerializationSchema(SerializationSchema):
             ValueError: the same, or it cannot be represented.
         """
         value = self._conform(value)
-        data = self._encode(value if self._convert is None else self._convert(value))
-        if b"null" in data and self._convert_exactly is not None:  # maybe NaN or an infinity, which JSON cannot hold
-            return self._encode(self._convert_exactly(value))
-        return data
+        try:
+            data = self._encode(value if self._convert is None else self._convert(value))
+            if b"null" in data and self._convert_exactly is not None:  # maybe NaN or an infinity, which JSON cannot hold
+                return self._encode(self._convert_exactly(value))
+            return data
+        except REFUSALS:
+            self._name_field(value)
+            raise
+
+    def _name_field(self, row: Any) -> None:
+        """Encode field by field, to name the one that fails."""
+        if isinstance(self._type, RowTypeInfo):
+            writers = [_nullable(_writer(declared)) for declared in self._type.get_field_types()]
+            steps = [lambda field, w=w: self._encode(field if w is None else w(field)) for w in writers]
+            name_field(row, steps, self._type.get_field_names())
 
     class Builder:
         """Builds a `JsonRowSerializationSchema`."""
@@ -280,7 +292,10 @@ def _to_instant(text: str) -> Instant:
 
 
 def _from_instant(instant: Instant) -> str:
-    moment = _EPOCH + datetime.timedelta(seconds=instant.seconds)
+    try:
+        moment = _EPOCH + datetime.timedelta(seconds=instant.seconds)
+    except OverflowError:
+        raise OverflowError(f"JSON holds the years 1 to 9999, got {instant!r}") from None
     digits = f".{instant.nanos:09d}".rstrip("0") if instant.nanos else ""
     return f"{moment.replace(tzinfo=None).isoformat()}{digits}Z"
 
@@ -290,6 +305,19 @@ def _number_or_name(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def with_named_floats(value: Any) -> Any:
+    """A value of any class with the names of NaN and the infinities in their place."""
+    if isinstance(value, float):
+        return _number_or_name(value)
+    if isinstance(value, Row):
+        value = value.as_dict() if value._fields is not None else list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: with_named_floats(each) for key, each in value.items()}
+    return [with_named_floats(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 _READ: dict[str, tuple[Any, Convert | None]] = {
@@ -403,6 +431,8 @@ def _writer(type_info: TypeInformation, exact: bool = False) -> Convert | None:
     kind = _kind(type_info)
     if kind:
         return _number_or_name if exact and kind in ("DOUBLE", "FLOAT") else _WRITE.get(kind)
+    if type_info.is_pickled:
+        return with_named_floats if exact else None
     if isinstance(type_info, RowTypeInfo):
         names = type_info.get_field_names()
         writers = [_nullable(_writer(t, exact)) for t in type_info.get_field_types()]

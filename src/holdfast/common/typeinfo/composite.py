@@ -267,10 +267,10 @@ class SequenceTypeInfo(TypeInformation[list[V]]):
 
         def conform(value: Any) -> list[Any]:
             if not isinstance(value, (list, tuple)):
-                tolist = getattr(value, "tolist", None)  # arrays of the array module and of numpy
-                if tolist is None:
+                items = getattr(value, "tolist", lambda: None)()  # arrays of the array module and of numpy
+                if not isinstance(items, list):
                     raise refuse(kind, value, "pass a list")
-                value = tolist()
+                value = items
             try:
                 return [convert(v) for v in value]
             except REFUSALS as e:

@@ -159,7 +159,8 @@ def _times_fit(column: Any) -> bool:
     elif types.is_date64(kind):
         least, most = _FIRST_S * 1000, _LAST_S * 1000
     elif types.is_timestamp(kind):
-        least, most = _FIRST_S * _PER_SECOND[kind.unit], (_LAST_S + 1) * _PER_SECOND[kind.unit] - 1
+        within = 86400 if kind.tz else 0  # the zone's clocks may be on another day
+        least, most = (_FIRST_S + within) * _PER_SECOND[kind.unit], (_LAST_S + 1 - within) * _PER_SECOND[kind.unit] - 1
     elif types.is_time(kind):
         least, most = 0, 86400 * _PER_SECOND[kind.unit] - 1
     else:

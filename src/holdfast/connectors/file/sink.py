@@ -12,9 +12,7 @@ The base path must be the same directory for the driver and all workers.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import logging
-import math
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -24,6 +22,7 @@ import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.stores.object_store import leaves
+from holdfast.common.formats.json import with_named_floats
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
@@ -64,21 +63,8 @@ class JsonLinesEncoder:
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
         data = b"".join([orjson.dumps(value, _jsonable, options) for value in values])
         if b"null" in data:  # maybe of NaN or an infinity
-            data = b"".join([orjson.dumps(_named(value), _jsonable, options) for value in values])
+            data = b"".join([orjson.dumps(with_named_floats(value), _jsonable, options) for value in values])
         return data
-
-
-def _named(value: Any) -> Any:
-    """A value with the names of NaN and the infinities in their place, as a JSON schema writes them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Row):
-        value = _jsonable(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: _named(each) for key, each in value.items()}
-    return [_named(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _jsonable(value: Any) -> Any:
