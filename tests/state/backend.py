@@ -31,9 +31,9 @@ SMALL = {
 }
 
 
-def slot_content(slot: Any, key: Any) -> Any:
-    """The content of a slot of a key's row, wherever its value is."""
-    return slot.of(key) if type(slot) is LargeValue else slot
+def cell_content(cell: Any, key: Any) -> Any:
+    """The content of a cell of a key's row, wherever its value is."""
+    return cell.of(key) if type(cell) is LargeValue else cell
 
 
 class Backend:

@@ -18,7 +18,7 @@ from holdfast.state.backends.compaction import Base, Merge
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows import arriving_deltas, keyed_state, restored_rows
 
-from .backend import slot_content
+from .backend import cell_content
 from .test_arriving_files import (
     BLOB,
     KEYS,
@@ -58,7 +58,7 @@ class Deltas(Remote):
     def read(self, keys: list[int]) -> None:
         for key, row in zip(keys, self.spaces[False].table().load(keys)):
             expected = blob(key, self.turns[key]) if key in self.turns else None
-            found = slot_content(row[1], key)
+            found = cell_content(row[1], key)
             assert (None if found is None else bytes(found)) == expected, key
 
     def own(self) -> list[int]:

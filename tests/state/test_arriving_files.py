@@ -30,7 +30,7 @@ from holdfast.state.store import blob_file, blob_files
 from holdfast.state.store.blob_file import SUFFIX
 from holdfast.testing.memory_store import MemoryStore
 
-from .backend import Backend, slot_content
+from .backend import Backend, cell_content
 
 BLOB = ValueStateDescriptor("blob", Types.PRIMITIVE_ARRAY(Types.BYTE()))
 MAP = MapStateDescriptor("map", Types.INT(), Types.INT())
@@ -90,7 +90,7 @@ class Remote(Backend):
     def read(self, keys: list[int]) -> None:
         for key, row in zip(keys, self.spaces[False].table().load(keys)):
             assert row[1] is not None, key
-            assert bytes(slot_content(row[1], key)) == blob(key, key % 3 == 0), key
+            assert bytes(cell_content(row[1], key)) == blob(key, key % 3 == 0), key
 
     def check(self) -> None:
         groups = self.spaces[False].groups_of(list(range(KEYS)))

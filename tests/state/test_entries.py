@@ -33,7 +33,7 @@ STATE = 40
 
 
 class Pickled:
-    """Parts of slots by pickle."""
+    """Parts of cells by pickle."""
 
     def encode(self, key: Any, part: Any) -> bytes:
         return pickle.dumps(part)

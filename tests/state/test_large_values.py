@@ -200,7 +200,7 @@ def an_integer_is_never_taken_for_the_place_of_a_value(tmp_path: Path, monkeypat
     backend.checkpoint()
     count(backend)
     backend.use(0)
-    assert [type(slot) for slot in backend.space.row[2:]] == [LargeValue, LargeValue]
+    assert [type(cell) for cell in backend.space.row[2:]] == [LargeValue, LargeValue]
     monkeypatch.setattr(large_values.ValueUses, "judge", lambda self, rows, uses: False)
     backend.handles["anything"].update(0)
     backend.checkpoint()

@@ -31,7 +31,7 @@ from holdfast.state.store import blob_files
 from holdfast.state.store.blob_file import SUFFIX
 from holdfast.state.store.store import RocksDBStore
 
-from .backend import Backend, slot_content
+from .backend import Backend, cell_content
 
 BLOB = ValueStateDescriptor("blob", Types.PRIMITIVE_ARRAY(Types.BYTE()))
 KEYS = 6_000
@@ -75,7 +75,7 @@ class Local(Backend):
         mine = [key for key, group in enumerate(self.groups_of_keys()) if group in self.groups]
         for key, row in zip(mine, table.load(mine)):
             assert row[1] is not None
-            assert bytes(slot_content(row[1], key)) == blob(key, turn_of(key))
+            assert bytes(cell_content(row[1], key)) == blob(key, turn_of(key))
 
     def groups_of_keys(self) -> list[int]:
         return self.spaces[False].groups_of(list(range(KEYS)))

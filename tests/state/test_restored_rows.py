@@ -106,7 +106,7 @@ def a_reused_store_is_not_compacted_before_an_epoch_is_complete(tmp_path: Path):
     backend.close()
 
 
-@pytest.mark.parametrize("commits", [True, False], ids=["after the commit", "before the slot knows it"])
+@pytest.mark.parametrize("commits", [True, False], ids=["after the commit", "before the cell knows it"])
 def the_store_of_a_killed_process_is_reused_when_a_checkpoint_has_a_new_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
 ):

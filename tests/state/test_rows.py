@@ -157,7 +157,7 @@ def a_value_becomes_what_its_declared_type_makes_of_it(declared: Any, given_valu
 
 
 @pytest.mark.parametrize(
-    ("descriptor", "slot", "says"),
+    ("descriptor", "cell", "says"),
     [
         (ValueStateDescriptor("total", Types.LONG()), "12", "cannot be stored as a value state of LONG"),
         (ValueStateDescriptor("total", Types.LONG()), 1.5, "without loss"),
@@ -172,11 +172,11 @@ def a_value_becomes_what_its_declared_type_makes_of_it(declared: Any, given_valu
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),
 )
-def a_value_that_does_not_fit_is_named_with_its_state_key_and_operator(descriptor: Any, slot: Any, says: str):
+def a_value_that_does_not_fit_is_named_with_its_state_key_and_operator(descriptor: Any, cell: Any, says: str):
     good = ValueStateDescriptor("good", Types.LONG())
     codec = codec_of(good, descriptor)
     with pytest.raises(UserCodeError) as caught:
-        codec.encode_many(["first", ("Pune", 2)], [[0, 1, None], [0, 2, slot]], WHERE)
+        codec.encode_many(["first", ("Pune", 2)], [[0, 1, None], [0, 2, cell]], WHERE)
     message = str(caught.value)
     assert says in message
     assert "state 'total'" in message
@@ -240,10 +240,10 @@ DESCRIPTORS = (
 @given(rows)
 def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
     codec = codec_of(*DESCRIPTORS)
-    given_rows = [[2, *slots] for slots in content]
+    given_rows = [[2, *cells] for cells in content]
     stored = codec.encode_many(range(len(content)), given_rows, WHERE)
-    assert codec.decode_many(["k"], stored, codec.schema_id, 1) == [[1, *slots] for slots in content]
-    assert [codec.decode("k", codec.encode(row), 1) for row in given_rows] == [[1, *slots] for slots in content]
+    assert codec.decode_many(["k"], stored, codec.schema_id, 1) == [[1, *cells] for cells in content]
+    assert [codec.decode("k", codec.encode(row), 1) for row in given_rows] == [[1, *cells] for cells in content]
 
 
 @settings(deadline=None, max_examples=50)
@@ -336,16 +336,16 @@ def a_value_that_is_stored_can_be_read(declared: Any, value: Any):
 @given(rows)
 def the_rows_of_states_that_are_declared_late_or_not_at_all_are_kept(content: list[tuple[Any, ...]]):
     first = codec_of(*DESCRIPTORS)
-    stored = first.encode_many(range(len(content)), [[0, *slots] for slots in content], WHERE)
+    stored = first.encode_many(range(len(content)), [[0, *cells] for cells in content], WHERE)
     later = codec_of(schema=schema_of(first))
     raw = later.decode_many(["k"], stored, first.schema_id, 0)
     assert later.decode_many(["k"], later.encode_many(range(len(raw)), raw, WHERE), later.schema_id, 0) == raw
     for position, descriptor in enumerate(DESCRIPTORS):
         column = Column.of(descriptor)
         assert later.register(column) == position
-        for row, slots in zip(raw, content, strict=True):
-            assert slots[position] is None or column.restored(row[position + 1]) == slots[position]
-    assert later.decode_many(["k"], stored, first.schema_id, 0) == [[0, *slots] for slots in content]
+        for row, cells in zip(raw, content, strict=True):
+            assert cells[position] is None or column.restored(row[position + 1]) == cells[position]
+    assert later.decode_many(["k"], stored, first.schema_id, 0) == [[0, *cells] for cells in content]
 
 
 def a_column_that_is_added_later_is_empty_in_older_rows():
@@ -385,18 +385,18 @@ def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool
             codecs[name] = RowCodec(registry, name)
         codec = codecs[name]
         codec.register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))
-        slots = data.draw(st.lists(st.none() | st.integers(0, 99), min_size=codec.width, max_size=codec.width))
+        cells = data.draw(st.lists(st.none() | st.integers(0, 99), min_size=codec.width, max_size=codec.width))
         registry.complete()
-        many = codec.encode_many(["k"], [[0, *slots]], WHERE)
-        stored.append((name, codec.schema_id, codec.committed_encoder()([0, *slots]), many, slots))
+        many = codec.encode_many(["k"], [[0, *cells]], WHERE)
+        stored.append((name, codec.schema_id, codec.committed_encoder()([0, *cells]), many, cells))
     after = OperatorSchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))
     readers = {name: RowCodec(after, name) for name in codecs}
     for number, (name, typed) in reversed(list(enumerate(declared))):
         readers[name].register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))
     assert after.schema == registry.schema
-    for name, schema_id, one, many, slots in stored:
+    for name, schema_id, one, many, cells in stored:
         for codec in (codecs[name], readers[name]):
-            row = [1, *slots, *[None] * (codec.width - len(slots))]
+            row = [1, *cells, *[None] * (codec.width - len(cells))]
             assert codec.decode("k", one, 1) == row
             assert codec.decode_many(["k"], many, schema_id, 1) == [row]
 
@@ -427,7 +427,7 @@ def an_epoch_that_only_deletes_has_no_rows_to_store():
 
 
 def the_stored_form_of_rows_stays_as_it_is():
-    """An array: the schema that wrote it, then the slots. In a piece only the slots."""
+    """An array: the schema that wrote it, then the cells. In a piece only the cells."""
     declared = (
         ValueStateDescriptor("n", Types.LONG()),
         MapStateDescriptor("m", Types.STRING(), PERSON),

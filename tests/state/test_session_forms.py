@@ -32,11 +32,11 @@ class Own(EventTimeTrigger[Any]):
 def stored(harness: Operated) -> tuple[Any, ...]:
     """All rows and timers."""
     rows = {
-        (name, key, tuple(repr(sorted(slot.items()) if isinstance(slot, dict) else slot) for slot in row[1:]))
+        (name, key, tuple(repr(sorted(cell.items()) if isinstance(cell, dict) else cell) for cell in row[1:]))
         for name, space in harness.state.spaces.items()
         for table in space.tables.values()
         for key, row in table.rows.items()
-        if any(slot is not None for slot in row[1:])
+        if any(cell is not None for cell in row[1:])
     }
     return rows, {name: set(queue.all()) for name, queue in harness.state.timers.items()}
 

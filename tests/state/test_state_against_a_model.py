@@ -259,7 +259,7 @@ class StateMachine(RuleBasedStateMachine):
             rows_of_window = self.backend.spaces[True].table(namespace)
             stored = dict(rows_of_window.stored_rows()) if rows_of_window.in_store else {}
             found = {**stored, **rows_of_window.rows}
-            held = {key for key, row in found.items() if any(slot is not None for slot in row[1:])}
+            held = {key for key, row in found.items() if any(cell is not None for cell in row[1:])}
             assert held == {key for key, row in rows.items() if any(row.get(s.name) for s in STATES) or _some(row)}
 
     @invariant()

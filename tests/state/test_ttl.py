@@ -297,7 +297,7 @@ def the_content_of_a_row_is_not_copied_for_each_element_and_entry_that_is_added(
     elements, mapped = backend.handles["list"], backend.handles["map"]
     elements.add_all([1])
     mapped.put_all({"a": 1})
-    held = [id(slot) for slot in backend.space.row[1:]]
+    held = [id(cell) for cell in backend.space.row[1:]]
     elements.add(2)
     elements.add_all([3, 4])
     elements.add_all(elements.get())
@@ -305,7 +305,7 @@ def the_content_of_a_row_is_not_copied_for_each_element_and_entry_that_is_added(
     mapped.put_all({"c": 3})
     assert list(elements.get()) == [1, 2, 3, 4, 1, 2, 3, 4]
     assert dict(mapped.items()) == {"a": 1, "b": 2, "c": 3}
-    assert [id(slot) for slot in backend.space.row[1:]] == held
+    assert [id(cell) for cell in backend.space.row[1:]] == held
     backend.close()
 
 
@@ -321,11 +321,11 @@ def the_content_of_a_key_without_reads_is_cleaned_up_after_a_time_to_live_that_w
         backend.go_to(None).sweep()
         backend.checkpoint()
     backend.use("k")
-    assert any(slot is not None for slot in backend.space.row[1:])  # it has not expired
+    assert any(cell is not None for cell in backend.space.row[1:])  # it has not expired
     for now in (15 * TTL, 30 * TTL):
         backend.clock.processing_time = now
         backend.go_to(None).sweep()
         backend.checkpoint()
     backend.use("k")
-    assert all(slot is None for slot in backend.space.row[1:])
+    assert all(cell is None for cell in backend.space.row[1:])
     backend.close()

@@ -240,7 +240,7 @@ def test_rows_of_another_column_without_which_they_are_loaded_are_read_whole(tmp
     for version in range(3):
         replace_both(backend, version)
     backend.use(0)
-    assert [type(slot) for slot in backend.space.row[2:]] == [LargeValue, LargeValue]
+    assert [type(cell) for cell in backend.space.row[2:]] == [LargeValue, LargeValue]
     for _ in range(2):
         for key in range(KEYS):
             backend.use(key)

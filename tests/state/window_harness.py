@@ -97,7 +97,7 @@ class Operated(WindowBackend):
     def rows(self) -> int:
         """The rows of the last checkpoint's state, and of what came after it."""
         return sum(
-            sum(any(slot is not None for slot in row[1:]) for row in table.rows.values())
+            sum(any(cell is not None for cell in row[1:]) for row in table.rows.values())
             for name, space in self.state.spaces.items()
             if name not in ("assigner", "global")
             for table in space.tables.values()

@@ -32,7 +32,7 @@ _PART = 8 << 20
 _PARTS = 16
 """Parts of an operator's state that are read at most."""
 _MOST_KEYS = 400_000
-_slots = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_cells = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _EMPTY = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
@@ -161,9 +161,9 @@ def _count_rows(change: Change, names: list[str], sizes: _Sizes, states: Counter
         held = encoded_rows(piece, None)
         for key, row in zip(held.keys, held.rows):
             sizes.add(encode_key(key), len(bytes(row)))
-            for name, slot in zip(names, _slots(row)):
-                if slot != _EMPTY:
-                    states[name] += len(bytes(slot))
+            for name, cell in zip(names, _cells(row)):
+                if cell != _EMPTY:
+                    states[name] += len(bytes(cell))
 
 
 def _count_entries(change: Change, name: str, sizes: _Sizes, states: Counter[str]) -> None:

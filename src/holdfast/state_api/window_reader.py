@@ -235,8 +235,8 @@ class WindowReader(Generic[R]):
             return _merging if isinstance(assigner, MergingWindowAssigner) else _each
         if isinstance(assigner, TumblingWindows):
             size = assigner.size
-            return lambda state, slot: _aligned(state, slot, size)
-        return lambda state, slot: _paned(state, slot, assigner, content, fired)
+            return lambda state, cell: _aligned(state, cell, size)
+        return lambda state, cell: _paned(state, cell, assigner, content, fired)
 
 
 def _same(value: Any) -> Any:
@@ -250,16 +250,16 @@ def _columns(window: Any) -> tuple[Any, ...]:
     return window if type(window) is tuple else (window,)
 
 
-def _aligned(state: KeyedState, slot: int, size: int) -> Iterator[Found]:
+def _aligned(state: KeyedState, cell: int, size: int) -> Iterator[Found]:
     for start, table in state.space(_ALIGNED).tables.items():
         assert start is not None
         for keys, rows in table.blocks():
             for key, row in zip(keys, rows):
-                if row[slot] is not None:
-                    yield key, (start, start + size), row[slot]
+                if row[cell] is not None:
+                    yield key, (start, start + size), row[cell]
 
 
-def _paned(state: KeyedState, slot: int, assigner: Any, content: WindowContent, fired: int) -> Iterator[Found]:
+def _paned(state: KeyedState, cell: int, assigner: Any, content: WindowContent, fired: int) -> Iterator[Found]:
     """The windows that have not fired, each merged from its panes."""
     tables, slices = state.space(_ALIGNED).tables, PaneSlices(assigner)
     panes: dict[tuple[int, int], list[int]] = {}
@@ -273,22 +273,22 @@ def _paned(state: KeyedState, slot: int, assigner: Any, content: WindowContent, 
         for _, rows in groupby(heapq.merge(*sorted_rows, key=itemgetter(0)), itemgetter(0)):
             key = merged = None
             for _, owner, row in rows:
-                if row[slot] is not None:
+                if row[cell] is not None:
                     key = owner
-                    stored = list(row[slot]) if content.keeps_elements else copied(row[slot])
+                    stored = list(row[cell]) if content.keeps_elements else copied(row[cell])
                     merged = stored if merged is None else content.merged(merged, stored)
             if merged is not None:
                 yield key, window, merged
 
 
-def _each(state: KeyedState, slot: int) -> Iterator[Found]:
+def _each(state: KeyedState, cell: int) -> Iterator[Found]:
     for keys, rows in state.space(_EACH).table().blocks():
         for (key, window), row in zip(keys, rows):
-            if row[slot] is not None:
-                yield key, window, row[slot]
+            if row[cell] is not None:
+                yield key, window, row[cell]
 
 
-def _merging(state: KeyedState, slot: int) -> Iterator[Found]:
+def _merging(state: KeyedState, cell: int) -> Iterator[Found]:
     """The windows of each key's set, with the contents of their state windows."""
     windows = state.space(_EACH).table()
     windows.flush()
@@ -301,5 +301,5 @@ def _merging(state: KeyedState, slot: int) -> Iterator[Found]:
         ]
         owners = [(key, stored) for key, _, stored in found]
         for (key, actual, _), row in zip(found, windows.look_up(owners), strict=True):
-            if row[slot] is not None:
-                yield key, actual, row[slot]
+            if row[cell] is not None:
+                yield key, actual, row[cell]

@@ -198,9 +198,9 @@ class KeyedBroadcastProcess(KeyedProcess):
 
     def _apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
         space, table, restore_key = self.space, self.table, self.restore_key
-        state, slot = space.state_of(descriptor)
+        state, cell = space.state_of(descriptor)
         try:
-            for chunk in _chunks(table, slot):
+            for chunk in _chunks(table, cell):
                 for key, row in chunk:
                     space.row = row
                     space.key = key if restore_key is None else restore_key(key)
@@ -212,13 +212,13 @@ class KeyedBroadcastProcess(KeyedProcess):
             space.leave_key()
 
 
-def _chunks(table: RowTable, slot: int) -> Iterator[list[tuple[Any, Row]]]:
-    """All rows with state in a slot, in chunks: first those in memory, then those only in the store."""
-    held = [(key, row) for key, row in table.rows.items() if row[slot] is not None]
+def _chunks(table: RowTable, cell: int) -> Iterator[list[tuple[Any, Row]]]:
+    """All rows with state in a cell, in chunks: first those in memory, then those only in the store."""
+    held = [(key, row) for key, row in table.rows.items() if row[cell] is not None]
     yield held
     table.claim(held)
     if table.in_store:
-        stored = ((key, row) for key, row in table.stored_rows() if key not in table.rows and row[slot] is not None)
+        stored = ((key, row) for key, row in table.stored_rows() if key not in table.rows and row[cell] is not None)
         while read := list(islice(stored, _CHUNK)):
             table.take_in(read)
             yield read

@@ -11,5 +11,5 @@ cpdef take_each(object function, object elements, _CurrentRow current, object ou
 
 @cython.locals(reduced=list)
 cpdef reduce_each(
-    object reduce, object elements, _CurrentRow current, Py_ssize_t slot, object fit, object copied, object fail
+    object reduce, object elements, _CurrentRow current, Py_ssize_t cell, object fit, object copied, object fail
 )

@@ -101,18 +101,18 @@ def reduce_each(
     reduce: Callable[[Any, Any], Any],
     elements: Iterable[tuple[Any, Any, Any]],
     current: CurrentRow,
-    slot: int,
+    cell: int,
     fit: Callable[[Any], Any] | None,
     copied: Copy,
     fail: Fail,
 ) -> list[Any]:
-    """Reduce each element into its key's slot; returns copies of the reduced values.
+    """Reduce each element into its key's cell; returns copies of the reduced values.
 
     Args:
         reduce: Takes the reduced value and an element.
         elements: Keys, values and rows.
         current: Holds the current key and its row.
-        slot: The slot's position in the rows.
+        cell: The cell's position in the rows.
         fit: Converts reduced values to their declared type.
         copied: Copies what is emitted.
         fail: Makes the user's error.
@@ -122,12 +122,12 @@ def reduce_each(
     key = value = None
     try:
         for key, value, row in elements:
-            before = row[slot]
+            before = row[cell]
             if before is not None:
                 current.row = row
                 current.key = key
                 value = reduce(before, value)
-            row[slot] = value = value if fit is None else fit(value)
+            row[cell] = value = value if fit is None else fit(value)
             row[0] = CHANGED[row[0]]
             reduced.append(value if reused else copied(value))
     except (Exception, SystemExit) as error:

@@ -287,27 +287,27 @@ class KeyedBatchReduce(KeyedOperator):
         super().open()
         self._fit = fitter(self._type, _REDUCED)
         self._reduce = user_callable(self.function, "reduce")
-        self._slot = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
-        self._stamp_slot = 1 + self.space.register(Column.declared(_STAMP, "value", [Types.LONG()]))
+        self._cell = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
+        self._stamp_cell = 1 + self.space.register(Column.declared(_STAMP, "value", [Types.LONG()]))
 
     def process(self, batch: RecordBatch) -> None:
         keys = batch.keys
         assert keys is not None
-        rows, reduce, slot, stamp_slot = self.table.load(keys), self._reduce, self._slot, self._stamp_slot
+        rows, reduce, cell, stamp_cell = self.table.load(keys), self._reduce, self._cell, self._stamp_cell
         fit = self._fit
         key = value = None
         try:
             for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
-                current = row[slot]
+                current = row[cell]
                 if current is None:
                     self.event_timers.register(MAX_TIMESTAMP, key)
-                    row[stamp_slot] = stamp
+                    row[stamp_cell] = stamp
                 else:
                     self.space.row = row
                     self.space.key = key
                     value = reduce(current, value)
-                    row[stamp_slot] = max(row[stamp_slot], stamp)
-                row[slot] = value if fit is None else fit(value)
+                    row[stamp_cell] = max(row[stamp_cell], stamp)
+                row[cell] = value if fit is None else fit(value)
                 row[0] |= DIRTY
         except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
@@ -317,9 +317,9 @@ class KeyedBatchReduce(KeyedOperator):
         due = self.event_timers.due(watermark, self.table.load)
         while keys := [key for _, key in islice(due, _EMITTED_AT_ONCE)]:
             reduced = [rows[key] for key in keys]
-            stamps = [row[self._stamp_slot] for row in reduced]
+            stamps = [row[self._stamp_cell] for row in reduced]
             known = None if max(stamps) == MIN_TIMESTAMP else stamps
-            self.context.emit(RecordBatch([copied(row[self._slot]) for row in reduced], known))
+            self.context.emit(RecordBatch([copied(row[self._cell]) for row in reduced], known))
 
 
 class KeyedReduce(KeyedOperator):
@@ -335,12 +335,12 @@ class KeyedReduce(KeyedOperator):
         super().open()
         self._fit = fitter(self._type, _REDUCED)
         self._reduce = user_callable(self.function, "reduce")
-        self._slot = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
+        self._cell = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
 
     def process(self, batch: RecordBatch) -> None:
         keys = batch.keys
         assert keys is not None
         elements = zip(keys, batch.values, self.table.load(keys))
         copied = self.context.copied
-        reduced = reduce_each(self._reduce, elements, self.space, self._slot, self._fit, copied, self.fail)
+        reduced = reduce_each(self._reduce, elements, self.space, self._cell, self._fit, copied, self.fail)
         self.context.emit(RecordBatch(reduced, batch.timestamps))

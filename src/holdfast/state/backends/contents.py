@@ -62,17 +62,17 @@ def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[
             space.forget_values()
 
 
-def value_of(column: ColumnSchema, slot: Any, key: Any) -> Any:
-    """The content of a slot of a key's row, as its handle shows it; times of last writes are left out."""
-    if type(slot) is LargeValue:
-        slot = slot.of(key)
-    if slot is None or isinstance(slot, bytes):
-        return slot
+def value_of(column: ColumnSchema, cell: Any, key: Any) -> Any:
+    """The content of a cell of a key's row, as its handle shows it; times of last writes are left out."""
+    if type(cell) is LargeValue:
+        cell = cell.of(key)
+    if cell is None or isinstance(cell, bytes):
+        return cell
     if column.kind == "list":
-        return [each[1] if column.ttl else each for each in slot]
+        return [each[1] if column.ttl else each for each in cell]
     if column.kind == "map":
-        return {key: value[1] if column.ttl else value for key, value in slot.items()}
-    return slot[1] if column.ttl else slot
+        return {key: value[1] if column.ttl else value for key, value in cell.items()}
+    return cell[1] if column.ttl else cell
 
 
 def timers_of(state: KeyedState, service: str) -> Iterator[tuple[int, Any]]:

@@ -1,7 +1,7 @@
 """Rows and their stored form: all states of one operator and key, side by side.
 
-A row is a list: its flags, then one slot per state (None: empty). Stored, it is a msgpack array: the id of the schema
-that wrote it (`holdfast.state.stored.schema`), then the slots. Many rows together are stored as an array of their slots, and
+A row is a list: its flags, then one cell per state (None: empty). Stored, it is a msgpack array: the id of the schema
+that wrote it (`holdfast.state.stored.schema`), then the cells. Many rows together are stored as an array of their cells, and
 the enclosing file names the schema once. A state with a declared type is checked and stored in that type's plain form, which
 every version of the program can read. Other states are pickled.
 
@@ -24,7 +24,7 @@ from holdfast.common.typeinfo.base import shown
 from holdfast.common.values.pickling import dumps
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.cells import entries
-from holdfast.state.cells.column import TOLERANT, Column, unreadable_slot
+from holdfast.state.cells.column import TOLERANT, Column, unreadable_cell
 from holdfast.state.cells.footprint import Footprint
 from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.cells.row import Row
@@ -46,7 +46,7 @@ _SAMPLED = 16
 
 
 _Decoders = list[tuple[int, Callable[[Any], Any]]]
-"""By position in the row: turns a slot's stored form into the slot."""
+"""By position in the row: turns a cell's stored form into the cell."""
 
 
 class _Reader(NamedTuple):
@@ -152,7 +152,7 @@ class RowCodec:
         self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode not in TOLERANT]
 
     def _annotation(self, position: int) -> Any:
-        """The type of a column's slots in stored form, for the check at the barrier. Pickles need none."""
+        """The type of a column's cells in stored form, for the check at the barrier. Pickles need none."""
         column = self.columns[position]
         return Any if column is None or column.encode is dumps else column.annotation
 
@@ -167,16 +167,16 @@ class RowCodec:
             )
         width = self._state.width(schema_id)
         columns = [self._column(position, schema_id) for position in range(width)]
-        slots = [Optional[Any if c is None else c.annotation] for c in columns]  # noqa: UP045
-        stored = GenericAlias(tuple, (Literal[schema_id], *slots))
+        cells = [Optional[Any if c is None else c.annotation] for c in columns]  # noqa: UP045
+        stored = GenericAlias(tuple, (Literal[schema_id], *cells))
         one = msgspec.msgpack.Decoder(stored).decode
-        many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(slots)),))).decode
+        many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(cells)),))).decode
         decoders = [(i, c.decode) for i, c in enumerate(columns, 1) if c is not None and c.decode is not None]
         reader = self._readers[schema_id] = _Reader(width, one, many, decoders)
         return reader
 
     def _column(self, position: int, schema_id: int) -> Column | None:
-        """The column that reads the slots of rows of a schema; None: they keep their stored form."""
+        """The column that reads the cells of rows of a schema; None: they keep their stored form."""
         declared, schema = self.columns[position], self._state.columns[position]
         history = schema.history(schema_id)
         if len(history) == 1:
@@ -195,12 +195,12 @@ class RowCodec:
     def are_large(self, position: int, rows: Sequence[Row]) -> bool:
         """Whether a column's values are large and beside another state, as a sample of these rows has it."""
         column = self.columns[position]
-        slots = [row[position + 1] for row in rows[:: len(rows) // _SAMPLED + 1]]
-        held = [slot for slot in slots if slot is not None and type(slot) not in entries.LARGE]
+        cells = [row[position + 1] for row in rows[:: len(rows) // _SAMPLED + 1]]
+        held = [cell for cell in cells if cell is not None and type(cell) not in entries.LARGE]
         if column is None or not held or self.width == 1:
             return False
         try:
-            size = sum(len(_pack(slot if column.encode is None else column.encode(slot))) for slot in held)
+            size = sum(len(_pack(cell if column.encode is None else column.encode(cell))) for cell in held)
         except Exception:  # pickle and users' classes may raise anything; the barrier tells which value does not fit
             return False
         return size >= _LARGE_VALUE * len(held)
@@ -234,7 +234,7 @@ class RowCodec:
         """Decode the row of ``key``, written by `encode`.
 
         Raises:
-            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+            IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
         """
         decoders = self._decoders
         try:
@@ -245,14 +245,14 @@ class RowCodec:
             decoders = reader.decoders
         schema = row[0]
         row[0] = flags
-        self._decode_slots([key], [row], decoders, schema)
+        self._decode_cells([key], [row], decoders, schema)
         return row
 
-    def _decode_slots(self, keys: Sequence[Any], rows: list[Row], decoders: _Decoders, schema_id: int) -> None:
-        """Decode the slots of rows of a schema in place.
+    def _decode_cells(self, keys: Sequence[Any], rows: list[Row], decoders: _Decoders, schema_id: int) -> None:
+        """Decode the cells of rows of a schema in place.
 
         Raises:
-            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+            IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
         """
         position, row = 0, None
         try:
@@ -263,7 +263,7 @@ class RowCodec:
         except Exception as error:  # pickle and users' classes may raise anything
             key = next(key for key, each in zip(keys, rows) if each is row)
             schema = self._state.columns[position - 1]
-            raise unreadable_slot(schema, schema.history(schema_id)[0], error, self._registry.where, key) from error
+            raise unreadable_cell(schema, schema.history(schema_id)[0], error, self._registry.where, key) from error
 
     @property
     def has_former_types(self) -> bool:
@@ -274,7 +274,7 @@ class RowCodec:
         """The stored row of ``key`` with the present types; None if it has them already.
 
         Raises:
-            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+            IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
         """
         if _unpack(data)[0] >= max(column.changed for column in self._state.columns):
             return None
@@ -285,7 +285,7 @@ class RowCodec:
         """Decode the rows of ``keys``, written by `encode`, all at once.
 
         Raises:
-            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+            IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
         """
         try:
             rows = list(map(list, map(self._one, stored)))
@@ -293,18 +293,18 @@ class RowCodec:
             return [self.decode(key, data, flags) for key, data in zip(keys, stored)]
         for row in rows:
             row[0] = flags
-        self._decode_slots(keys, rows, self._decoders, self.schema_id)
+        self._decode_cells(keys, rows, self._decoders, self.schema_id)
         return rows
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
-        """Encode many rows as one array of their slots; see `encode_each`."""
+        """Encode many rows as one array of their cells; see `encode_each`."""
         data = packed_array(self.encode_each(keys, rows, where))
         self.footprint.sample(rows, self.encode)
         self.footprint.count(len(rows), len(data))
         return data
 
     def encode_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> list[bytes]:
-        """Encode the slots of many rows, checked against the declared types; `schema_id` is their schema.
+        """Encode the cells of many rows, checked against the declared types; `schema_id` is their schema.
 
         Converted values replace the originals in the rows.
 
@@ -316,43 +316,43 @@ class RowCodec:
             part = rows[at : at + _AT_ONCE]
             try:
                 _conform(part, self._converted)
-                encoded += map(_pack, self._slots(part, self._fitting))
+                encoded += map(_pack, self._cells(part, self._fitting))
             except Exception:  # pickle and users' classes may raise anything
                 encoded += self._encoded_after_conversion(keys[at : at + _AT_ONCE], part, where)
         return encoded
 
     def encode_small(self, rows: Sequence[Row]) -> list[bytes]:
-        """Encode the slots of rows like `encode_each`, if that takes no conversion and no map or list is large.
+        """Encode the cells of rows like `encode_each`, if that takes no conversion and no map or list is large.
 
         Raises:
             Exception: otherwise.
         """
         for get in self._unbounded:
-            if any(type(slot) in (dict, list) and len(slot) > entries.MOST_IN_ROW for slot in map(get, rows)):
+            if any(type(cell) in (dict, list) and len(cell) > entries.MOST_IN_ROW for cell in map(get, rows)):
                 raise ValueError("a map or list is large")
         _conform(rows, self._converted)
-        return list(map(_pack, self._slots(rows, self._bounded)))
+        return list(map(_pack, self._cells(rows, self._bounded)))
 
-    def _slots(self, rows: Sequence[Row], types: type[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
-        """The rows' slots in stored form, converted to the columns' types: what converts to a type decodes as that type.
+    def _cells(self, rows: Sequence[Row], types: type[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
+        """The rows' cells in stored form, converted to the columns' types: what converts to a type decodes as that type.
 
         The conversion takes half as long as decoding.
 
         Raises:
-            Exception: a slot does not fit.
+            Exception: a cell does not fit.
         """
         columns = [list(map(get, rows)) for get in self._getters]
         for position, encode in self._encoders:
-            columns[position - 1] = [None if slot is None else encode(slot) for slot in columns[position - 1]]
+            columns[position - 1] = [None if cell is None else encode(cell) for cell in columns[position - 1]]
         if not columns:
             return [()] * len(rows)
         return zip(*_values_of(msgspec.convert(columns, types, builtin_types=_WITHOUT_TEXT)))
 
     def _encoded_after_conversion(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> list[bytes]:
-        """Encode the slots of rows with values of other types than declared, such as NumPy numbers."""
+        """Encode the cells of rows with values of other types than declared, such as NumPy numbers."""
         try:
             _conform(rows, self._conformers)
-            return list(map(_pack, self._slots(rows, self._fitting)))
+            return list(map(_pack, self._cells(rows, self._fitting)))
         except Exception:
             self._blame(keys, rows, where)
             raise
@@ -369,14 +369,14 @@ class RowCodec:
         """Decode the rows of ``keys``, written by `encode_many` with this schema.
 
         Raises:
-            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+            IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
         """
         reader = self._reader(schema_id)
-        rows = [[flags, *slots] for slots in reader.many(data)]
+        rows = [[flags, *cells] for cells in reader.many(data)]
         if reader.width < self.width:
             for row in rows:
                 row.extend([None] * (self.width - reader.width))
-        self._decode_slots(keys, rows, reader.decoders, schema_id)
+        self._decode_cells(keys, rows, reader.decoders, schema_id)
         self.footprint.sample(rows, self.encode)
         self.footprint.count(len(rows), len(data))
         return rows
@@ -390,16 +390,16 @@ class RowCodec:
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
         """Find the value that cannot be stored and raise an error that names it."""
         for key, row in zip(keys, rows, strict=True):
-            for column, slot in zip(self.columns, row[1:], strict=True):
-                if slot is None or column is None:
+            for column, cell in zip(self.columns, row[1:], strict=True):
+                if cell is None or column is None:
                     continue
                 try:
-                    value = column.conform(slot) if column.conform else slot
+                    value = column.conform(cell) if column.conform else cell
                     stored = column.encode(value) if column.encode else value
                     msgspec.msgpack.decode(_pack(stored), type=column.annotation)
                 except Exception as error:
                     raise UserCodeError(
-                        f"the value {shown(slot)} of state {column.name!r} cannot be stored as {column.schema} ({error}); "
+                        f"the value {shown(cell)} of state {column.name!r} cannot be stored as {column.schema} ({error}); "
                         f"operator {where}, key {key!r:.200}. Nothing of this epoch was committed.",
                         operator=where,
                         key=repr(key),
@@ -418,7 +418,7 @@ def packed_array(items: Sequence[bytes]) -> bytes:
 
 
 def _columns_type(annotations: Sequence[Any]) -> type[msgspec.Struct]:
-    """The type of rows' slots, column by column: msgspec analyses a struct only once."""
+    """The type of rows' cells, column by column: msgspec analyses a struct only once."""
     fields = [(f"column{i}", GenericAlias(list, (each,))) for i, each in enumerate(annotations)]
     return msgspec.defstruct("Columns", fields, array_like=True, gc=False)
 

@@ -1,4 +1,4 @@
-"""Columns: the stored form of one state's slots, and the conversion from the forms of its former types."""
+"""Columns: the stored form of one state's cells, and the conversion from the forms of its former types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.state.cells.typed import container_of
 from holdfast.state.stored.elements import unreadable
 from holdfast.state.stored.schema import ColumnSchema
 
-__all__ = ["TOLERANT", "Column", "expires", "unreadable_slot"]
+__all__ = ["TOLERANT", "Column", "expires", "unreadable_cell"]
 
 Types = tuple[dict[str, Any], ...]
 """As `ColumnSchema.types`."""
@@ -30,15 +30,15 @@ _Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Column:
-    """One state: its schema, and the encoding of its slots."""
+    """One state: its schema, and the encoding of its cells."""
 
     schema: ColumnSchema
     annotation: Any = bytes
     encode: Callable[[Any], Any] | None = dumps
-    """Turns a conforming slot into its stored form. None: the slot is stored as it is."""
+    """Turns a conforming cell into its stored form. None: the cell is stored as it is."""
     decode: Callable[[Any], Any] | None = field(default_factory=loader)
     conform: Callable[[Any], Any] | None = None
-    """Converts a slot to the declared type."""
+    """Converts a cell to the declared type."""
 
     @property
     def name(self) -> str:
@@ -82,10 +82,10 @@ class Column:
         return Column.declared(schema.name, schema.kind, declared or [None] * (1 + (schema.kind == "map")), schema.ttl)
 
     def reading(self, history: Sequence[Types]) -> Column:
-        """The column that reads slots of former types as slots of this column.
+        """The column that reads cells of former types as cells of this column.
 
         Args:
-            history: The types of the slots, and all later ones up to this column's.
+            history: The types of the cells, and all later ones up to this column's.
         """
         if len(history) == 1:
             return self
@@ -96,17 +96,17 @@ class Column:
         return replace(self, annotation=first.annotation, decode=_chained(steps))
 
     def undecoded(self, history: Sequence[Types]) -> Column:
-        """The column that reads slots of former types in the present stored form, if the program does not declare it."""
+        """The column that reads cells of former types in the present stored form, if the program does not declare it."""
         return replace(Column.stored(self.schema, history[-1]), decode=None).reading(history)
 
-    def restored(self, slot: Any) -> Any:
-        """Decode a slot that was read in its stored form, before the column was declared."""
-        slot = msgspec.convert(slot, self.annotation)
-        return slot if self.decode is None else self.decode(slot)
+    def restored(self, cell: Any) -> Any:
+        """Decode a cell that was read in its stored form, before the column was declared."""
+        cell = msgspec.convert(cell, self.annotation)
+        return cell if self.decode is None else self.decode(cell)
 
     @property
     def can_leave_rows(self) -> bool:
-        """Whether its slots can be told from the marker of a value that lies outside of its row."""
+        """Whether its cells can be told from the marker of a value that lies outside of its row."""
         if self.schema.kind != "value" or self.schema.ttl:
             return False
         try:
@@ -120,15 +120,15 @@ class Column:
 
         def outside(apply: _Convert | None) -> _Convert:
             """``apply`` for content in the row; the marker of large content (an integer) passes through."""
-            return lambda slot: slot if type(slot) is int or apply is None else apply(slot)
+            return lambda cell: cell if type(cell) is int or apply is None else apply(cell)
 
         encode, conform = outside(self.encode), outside(self.conform)
         return replace(
             self,
             annotation=Union[self.annotation, int],
-            encode=lambda slot: slot.marker if type(slot) in LARGE else encode(slot),
+            encode=lambda cell: cell.marker if type(cell) in LARGE else encode(cell),
             decode=outside(self.decode),
-            conform=lambda slot: slot if type(slot) in LARGE else conform(slot),
+            conform=lambda cell: cell if type(cell) in LARGE else conform(cell),
         )
 
     def outside(self, value: LargeValue | None) -> Column:
@@ -138,22 +138,22 @@ class Column:
         """
         encode, decode, conform = self.encode, self.decode, self.conform
 
-        def encoded(slot: Any) -> Any:
-            if slot is value:
+        def encoded(cell: Any) -> Any:
+            if cell is value:
                 return LargeValue.marker
             if encode is not None:
-                return encode(slot)
-            if type(slot) is int:
+                return encode(cell)
+            if type(cell) is int:
                 raise TypeError("an integer")  # it would be taken for the marker
-            return slot
+            return cell
 
-        def decoded(slot: Any) -> Any:
-            if type(slot) is int:
-                return slot if value is None else value
-            return slot if decode is None else decode(slot)
+        def decoded(cell: Any) -> Any:
+            if type(cell) is int:
+                return cell if value is None else value
+            return cell if decode is None else decode(cell)
 
-        def conforming(slot: Any) -> Any:
-            return slot if type(slot) is LargeValue or conform is None else conform(slot)
+        def conforming(cell: Any) -> Any:
+            return cell if type(cell) is LargeValue or conform is None else conform(cell)
 
         return replace(self, annotation=Union[self.annotation, int], encode=encoded, decode=decoded, conform=conforming)
 
@@ -168,7 +168,7 @@ def _items_of(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 TOLERANT = frozenset((_items_of, *UNPACKED.values()))
-"""Encodings that take slots whose elements do not conform; what they return is checked."""
+"""Encodings that take cells whose elements do not conform; what they return is checked."""
 
 
 def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -214,7 +214,7 @@ def _list_of(element: Any) -> _Stored:
 
 
 def _step(schema: ColumnSchema, old: Types, new: Types) -> _Convert | None:
-    """The conversion of stored slots from some types to the next; None: the stored forms are the same."""
+    """The conversion of stored cells from some types to the next; None: the stored forms are the same."""
     if not old:
         declared = Column.stored(schema, new)
         conform, encode = declared.conform, declared.encode
@@ -238,10 +238,10 @@ def _chained(steps: Sequence[_Convert]) -> _Convert | None:
     if len(steps) < 2:
         return steps[0] if steps else None
 
-    def chain(slot: Any) -> Any:
+    def chain(cell: Any) -> Any:
         for step in steps:
-            slot = step(slot)
-        return slot
+            cell = step(cell)
+        return cell
 
     return chain
 
@@ -251,15 +251,15 @@ def expires(descriptor: Any) -> bool:
     return descriptor.ttl_config is not None and bool(descriptor.ttl_config.is_enabled())
 
 
-def unreadable_slot(schema: ColumnSchema, written: Types, error: Exception, where: str, key: Any) -> HoldfastError:
-    """The error for a stored slot that cannot be read as the program declares its state.
+def unreadable_cell(schema: ColumnSchema, written: Types, error: Exception, where: str, key: Any) -> HoldfastError:
+    """The error for a stored cell that cannot be read as the program declares its state.
 
     Args:
         schema: The state as it is declared.
-        written: The types that the slot was written with.
+        written: The types that the cell was written with.
         error: What reading it raised.
         where: The operator.
-        key: The key of the slot.
+        key: The key of the cell.
     """
     types = f"\n    stored:   {msgspec.structs.replace(schema, types=written)}\n    declared: {schema}"
     return unreadable(f"value of state {schema.name!r} of operator {where}, key {key!r:.200},", error, types)

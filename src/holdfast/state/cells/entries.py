@@ -1,12 +1,12 @@
 """Large maps and lists, stored outside their key's row as entries that are read and written one by one.
 
-A small map or list is stored in its slot of the row. At the barrier, one with more than `MOST_IN_ROW` elements is replaced
+A small map or list is stored in its cell of the row. At the barrier, one with more than `MOST_IN_ROW` elements is replaced
 by a `LargeMap` or `LargeList`, and each map entry and each list chunk gets a stored key of its own:
 
     state id | slice | key group | key | entry
 
 The entry part is the map key in canonical form, or the list chunk's number (u32). The value is the id of the schema that
-wrote it, followed by a part of the slot in the slot's own stored form: a map of one entry, or a list of a chunk's
+wrote it, followed by a part of the cell in the cell's own stored form: a map of one entry, or a list of a chunk's
 elements. Until the barrier, an epoch's changes stay in memory in the large map or list.
 
 A `LargeMap` iterates in the order of its keys' canonical forms.
@@ -51,17 +51,17 @@ _NUMBER = struct.Struct(">I")
 
 
 class SlotCodec(Protocol):
-    """Encodes and decodes parts of one column's slots."""
+    """Encodes and decodes parts of one column's cells."""
 
     def encode(self, key: Any, part: Any) -> bytes:
-        """Encode a part of the slot of ``key``.
+        """Encode a part of the cell of ``key``.
 
         Raises:
             UserCodeError: the part does not fit its declared type; names the state and the key.
         """
 
     def decode(self, key: Any, data: bytes) -> Any:
-        """Decode a part of the slot of ``key``, written by `encode`.
+        """Decode a part of the cell of ``key``, written by `encode`.
 
         Raises:
             IncompatibleState: it cannot be read as the program declares it; names the state and the key.
@@ -72,7 +72,7 @@ class SlotCodec(Protocol):
         """Whether the column had other types before."""
 
     def migrated(self, key: Any, data: bytes) -> bytes | None:
-        """A stored part of the slot of ``key`` with the present types; None if it has them already.
+        """A stored part of the cell of ``key`` with the present types; None if it has them already.
 
         Raises:
             IncompatibleState: it cannot be read as the program declares it; names the state and the key.
@@ -194,7 +194,7 @@ def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
 
 
 class LargeMap:
-    """A map with individually stored entries; replaces a dict in its slot."""
+    """A map with individually stored entries; replaces a dict in its cell."""
 
     __slots__ = ("_changed", "_cleared", "_dirty", "_family", "_held", "_key", "_read_last", "_stored", "prefix")
 
@@ -336,7 +336,7 @@ class LargeMap:
             form, key, value = next(waiting)
 
     def drop(self) -> None:
-        """Remove all entries, because the slot gets other content."""
+        """Remove all entries, because the cell gets other content."""
         self._touch()
         self._changed, self._held, self._read_last, self._cleared = {}, 0, RecentEntries(), True
 
@@ -361,7 +361,7 @@ class LargeMap:
 
 
 class LargeList:
-    """A list stored in chunks; replaces a list in its slot."""
+    """A list stored in chunks; replaces a list in its cell."""
 
     __slots__ = ("_cleared", "_dirty", "_end", "_family", "_first", "_held", "_key", "_touched", "prefix")
 
@@ -474,7 +474,7 @@ class LargeList:
         return left
 
     def drop(self) -> None:
-        """Remove all elements, because the slot gets other content."""
+        """Remove all elements, because the cell gets other content."""
         self._touch()
         self._held, self._touched, self._cleared = {}, set(), True
         self._first = self._end = 0
@@ -496,4 +496,4 @@ class LargeList:
 
 
 LARGE: frozenset[type] = frozenset((LargeMap, LargeList, LargeValue))
-"""The types that can replace the content of a slot."""
+"""The types that can replace the content of a cell."""

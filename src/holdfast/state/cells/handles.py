@@ -1,4 +1,4 @@
-"""The five state types as user functions hold them; each reads and writes one slot of the current key's row.
+"""The five state types as user functions hold them; each reads and writes one cell of the current key's row.
 
 A handle returns the stored object itself. A change to it in place is visible until the row leaves memory, and may or may
 not be kept: call `update`.
@@ -102,16 +102,16 @@ class Handle:
             row[self._i] = None
             row[0] = CHANGED[row[0]]
 
-    def _set(self, row: Row, slot: Any) -> None:
-        """Replace the content of the slot."""
+    def _set(self, row: Row, cell: Any) -> None:
+        """Replace the content of the cell."""
         before = row[self._i]
         if type(before) in LARGE:
             before.drop()
-        row[self._i] = slot
+        row[self._i] = cell
         row[0] = CHANGED[row[0]]
 
     def _put_in(self, row: Row, entries: dict[Any, Any] | LargeMap, added: Mapping[Any, Any]) -> None:
-        """Set entries of the map in the slot."""
+        """Set entries of the map in the cell."""
         try:
             entries.update(added)
         except TypeError:  # a key has no canonical form, which the entries of a large map need: the map goes back to its row
@@ -122,7 +122,7 @@ class Handle:
             row[self._i] = whole
 
     def _remove(self, row: Row, entries: dict[Any, Any] | LargeMap, key: Any) -> None:
-        """Remove an existing entry from the map in the slot."""
+        """Remove an existing entry from the map in the cell."""
         if isinstance(entries, LargeMap):
             left = entries.remove(key)
         else:

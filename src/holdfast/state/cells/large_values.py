@@ -27,7 +27,7 @@ class HasKey(Protocol):
 
 
 class ValueRows(Protocol):
-    """The rows of large values, with one slot each."""
+    """The rows of large values, with one cell each."""
 
     def load_one(self, key: Any) -> list[Any]:
         """Load the row of a key into memory."""
@@ -57,7 +57,7 @@ class LargeValue:
         return self.of(self._space.key)
 
     def drop(self) -> None:
-        """Remove the value of the current key, because the slot gets other content."""
+        """Remove the value of the current key, because the cell gets other content."""
         self._rows.overwrite(self._space.key, None)
 
 

@@ -1,8 +1,8 @@
-"""Lists of numbers in a row's slot, packed: bytes, eight for each element.
+"""Lists of numbers in a row's cell, packed: bytes, eight for each element.
 
 A list of numbers is an object for each of them, made at different times and so scattered over memory: whoever reads the list
 waits for memory once for each element. Packed, the elements lie side by side, and reading them makes new objects, which are
-in the processor's cache. Only slots of rows in memory are packed: their stored form is that of a list.
+in the processor's cache. Only cells of rows in memory are packed: their stored form is that of a list.
 
 Compiled modules call functions of C of the same names instead, which the ``.pxd`` beside this module defines.
 """

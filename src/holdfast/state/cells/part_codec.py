@@ -1,4 +1,4 @@
-"""Parts of a slot in stored form: the entries of a large map, and the chunks of a large list.
+"""Parts of a cell in stored form: the entries of a large map, and the chunks of a large list.
 
 A part is a msgpack array of the id of the schema that wrote it, and of its content.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.common.typeinfo.base import shown
 from holdfast.errors import UserCodeError
-from holdfast.state.cells.column import Column, unreadable_slot
+from holdfast.state.cells.column import Column, unreadable_cell
 from holdfast.state.stored.schema import ColumnSchema
 
 __all__ = ["PartCodec"]
@@ -23,7 +23,7 @@ _unpack_first = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 
 class PartCodec:
-    """Encodes and decodes parts of a column's slots: map entries and list chunks."""
+    """Encodes and decodes parts of a column's cells: map entries and list chunks."""
 
     def __init__(self, column: Column, stored: ColumnSchema, schema_id: int, where: str) -> None:
         """A codec of a declared column.
@@ -43,7 +43,7 @@ class PartCodec:
         """By the length of the history: reads parts of former types."""
 
     def encode(self, key: Any, part: Any) -> bytes:
-        """Encode a part of the slot of ``key``.
+        """Encode a part of the cell of ``key``.
 
         Raises:
             UserCodeError: the part does not fit its declared type; names the state and the key.
@@ -63,7 +63,7 @@ class PartCodec:
             ) from error
 
     def decode(self, key: Any, data: bytes) -> Any:
-        """Decode a part of the slot of ``key``, written by `encode`.
+        """Decode a part of the cell of ``key``, written by `encode`.
 
         Raises:
             IncompatibleState: it cannot be read as the program declares it; names the state and the key.
@@ -76,7 +76,7 @@ class PartCodec:
             return stored if self._column.decode is None else self._column.decode(stored)
         except Exception as error:  # pickle and users' classes may raise anything
             written = history[0] if history else self._stored.types
-            raise unreadable_slot(self._stored, written, error, self._where, key) from error
+            raise unreadable_cell(self._stored, written, error, self._where, key) from error
 
     @property
     def has_former_types(self) -> bool:
@@ -84,7 +84,7 @@ class PartCodec:
         return bool(self._stored.former)
 
     def migrated(self, key: Any, data: bytes) -> bytes | None:
-        """A stored part of the slot of ``key`` with the present types; None if it has them already.
+        """A stored part of the cell of ``key`` with the present types; None if it has them already.
 
         Raises:
             IncompatibleState: it cannot be read as the program declares it; names the state and the key.

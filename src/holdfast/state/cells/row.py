@@ -1,4 +1,4 @@
-"""A row in memory: a list of its flags and its states' slots. An empty slot is None."""
+"""A row in memory: a list of its flags and its states' cells. An empty cell is None."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ CHANGED = tuple(flags | DIRTY for flags in range(2 * TOUCHED))
 
 
 def filled(row: Row) -> bool:
-    """Whether any slot of the row has content."""
+    """Whether any cell of the row has content."""
     # Compare by identity, not with list.count: values may define their own equality (NumPy arrays do).
-    return (len(row) > 1 and row[1] is not None) or any(slot is not None for slot in row[2:])
+    return (len(row) > 1 and row[1] is not None) or any(cell is not None for cell in row[2:])

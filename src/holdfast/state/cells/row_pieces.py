@@ -62,7 +62,7 @@ class EncodedRows(NamedTuple):
     schema: int
     keys: list[Any]
     rows: list[msgspec.Raw]
-    """The rows of these keys, each one msgpack array of slots."""
+    """The rows of these keys, each one msgpack array of cells."""
     deleted: list[Any]
     size: int
     """Bytes of memory that the piece takes."""

@@ -69,7 +69,7 @@ def part_rows(
         rows: The rows.
         first: The first to look at.
         end: The one after the last.
-        several: Whether rows have more than two slots.
+        several: Whether rows have more than two cells.
         changed: Gets the keys of rows to store.
         kept: Gets these rows.
         deleted: Gets the keys of stored rows that are empty now.
@@ -84,7 +84,7 @@ def part_rows(
         flags = before[at - first]
         flags &= ~_TOUCHED
         if flags & _DIRTY:
-            # The first and last slot usually suffice.
+            # The first and last cell usually suffice.
             if row[1] is not None or row[-1] is not None or (several and filled(row)):
                 changed.append(keys[at])
                 kept.append(row)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from holdfast.state.api.interfaces import KeyedStateStore
 from holdfast.state.cells import entries
 from holdfast.state.cells.codec import RowCodec
-from holdfast.state.cells.column import Column, expires, unreadable_slot
+from holdfast.state.cells.column import Column, expires, unreadable_cell
 from holdfast.state.cells.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.cells.handles import HANDLES
 from holdfast.state.cells.large_values import ColumnUses, LargeValue
@@ -167,7 +167,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
 
         Args:
             column: The column.
-            grows: Its slots hold maps or lists; at the barrier, those that have become large leave their rows.
+            grows: Its cells hold maps or lists; at the barrier, those that have become large leave their rows.
             stored: The columns before this declaration; None: those of the schema.
         """
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
@@ -185,16 +185,16 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             reading = column.reading(self.stored_column(position).since_types(before[position]))
             for namespace, table in self.tables.items():
                 for key, row in table.rows.items():
-                    slot = row[position + 1]
-                    if position in self.codec.outside and type(slot) is int:
+                    cell = row[position + 1]
+                    if position in self.codec.outside and type(cell) is int:
                         row[position + 1] = self.codec.outside[position]
-                    elif position in self.codec.large and type(slot) is int:
+                    elif position in self.codec.large and type(cell) is int:
                         self._bind(namespace, key, row)
-                    elif slot is not None:
+                    elif cell is not None:
                         try:
-                            row[position + 1] = reading.restored(slot)
+                            row[position + 1] = reading.restored(cell)
                         except Exception as error:  # pickle and users' classes may raise anything
-                            raise unreadable_slot(
+                            raise unreadable_cell(
                                 column.schema, before[position].types, error, self._registry.where, key
                             ) from error
         if grows:
@@ -270,11 +270,11 @@ class StateSpace(ExpiringRow, KeyedStateStore):
     def _move_out(self, keys: list[Any], rows: list[Row]) -> None:
         """Move the values of leaving columns out of rows that have changed."""
         for column in self.codec.leaving:
-            outside, values, slot = self.codec.outside[column], self._values[column].table(), column + 1
-            for at in [at for at, row in enumerate(rows) if row[slot] is not outside]:
-                if rows[at][slot] is not None:
-                    values.overwrite(keys[at], rows[at][slot])
-                    rows[at][slot] = outside
+            outside, values, cell = self.codec.outside[column], self._values[column].table(), column + 1
+            for at in [at for at, row in enumerate(rows) if row[cell] is not outside]:
+                if rows[at][cell] is not None:
+                    values.overwrite(keys[at], rows[at][cell])
+                    rows[at][cell] = outside
 
     def forget_values(self) -> None:
         """Drop large values from memory that were read on demand: nobody reads them again, nor has changed them."""
@@ -303,7 +303,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
     # what operators call
 
     def state_of(self, descriptor: Any) -> tuple[Any, int]:
-        """The handle of a state of any kind, and its slot's position in rows."""
+        """The handle of a state of any kind, and its cell's position in rows."""
         return self._handle(descriptor, descriptor.kind), self.register(Column.of(descriptor)) + 1
 
     def load(self, keys: Sequence[Any]) -> Iterable[Row]:

@@ -154,7 +154,7 @@ class RowTable:
         return zip(self._touched_keys, self._touched_rows)
 
     def resize(self) -> None:
-        """Give every row the slots of newly declared columns."""
+        """Give every row the cells of newly declared columns."""
         width = self.codec.width + 1
         self._fresh_row: Row = [0] + [None] * self.codec.width
         for row in self.rows.values():
@@ -190,7 +190,7 @@ class RowTable:
         return row
 
     def overwrite(self, key: Any, value: Any) -> None:
-        """Set the only slot of a key's row without reading it; None deletes the row."""
+        """Set the only cell of a key's row without reading it; None deletes the row."""
         row = self.rows.get(key)
         if row is None:
             self.restored.forget(key)

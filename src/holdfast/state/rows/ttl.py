@@ -112,31 +112,31 @@ class _Expiring(Handle):
 
 
 class _ExpiringOne(_Expiring):
-    """A slot that expires as a whole."""
+    """A cell that expires as a whole."""
 
     __slots__ = ()
 
     def expire(self, row: list[Any]) -> None:
-        slot = row[self._i]
-        if slot is not None and self._expired(slot[0]):
+        cell = row[self._i]
+        if cell is not None and self._expired(cell[0]):
             row[self._i] = None
             row[0] = CHANGED[row[0]]
 
     def _read(self) -> Any:
         row = self._space.row
-        slot = row[self._i]
-        if slot is None:
+        cell = row[self._i]
+        if cell is None:
             return None
-        if self._expired(slot[0]):
+        if self._expired(cell[0]):
             self.clear()
-            return slot[1] if self._show_expired else None
+            return cell[1] if self._show_expired else None
         if self._on_read:
-            self._write(slot[1])
-        return slot[1]
+            self._write(cell[1])
+        return cell[1]
 
     def _unexpired(self) -> Any:
-        slot = self._space.row[self._i]
-        return None if slot is None or self._expired(slot[0]) else slot[1]
+        cell = self._space.row[self._i]
+        return None if cell is None or self._expired(cell[0]) else cell[1]
 
     def _write(self, value: Any) -> None:
         value = self._fitted(value)

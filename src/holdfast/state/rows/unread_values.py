@@ -30,16 +30,16 @@ class Table(Protocol):
 
 
 class _OnDemand:
-    """Reads the values of a slot from the store, for a `LargeValue`."""
+    """Reads the values of a cell from the store, for a `LargeValue`."""
 
-    def __init__(self, table: Table, slot: int) -> None:
+    def __init__(self, table: Table, cell: int) -> None:
         self._table = table
-        self._slot = slot
+        self._cell = cell
 
     def load_one(self, key: Any) -> list[Any]:
         """Read the value of a key into its row."""
-        value = _whole(self._table, [key])[0][self._slot]
-        self._table.rows[key][self._slot] = value
+        value = _whole(self._table, [key])[0][self._cell]
+        self._table.rows[key][self._cell] = value
         return [0, value.of(key) if type(value) is LargeValue else value]
 
     def overwrite(self, key: Any, value: Any) -> None:
@@ -57,46 +57,46 @@ class UnreadValues:
     def __init__(self, space: HasKey, table: Table) -> None:
         self._space = space
         self._table = table
-        self._slots: list[int] = []
+        self._cells: list[int] = []
         self.kind = b""
         """The kind of the rests that are loaded and written (`OrderedStore.get_rests`); empty: rows are loaded whole."""
         self._unread: dict[int, LargeValue] = {}
-        """By slot: what stands in rows for unread values. Rows in memory may have it after rows are loaded whole again."""
+        """By cell: what stands in rows for unread values. Rows in memory may have it after rows are loaded whole again."""
 
     def __contains__(self, column: int) -> bool:
-        return column + 1 in self._slots
+        return column + 1 in self._cells
 
     def add(self, column: int) -> None:
         """Load rows without the values of this column from now on."""
-        slot = column + 1
-        self._unread.setdefault(slot, LargeValue(self._space, _OnDemand(self._table, slot)))
-        self._choose({*self._slots, slot})
+        cell = column + 1
+        self._unread.setdefault(cell, LargeValue(self._space, _OnDemand(self._table, cell)))
+        self._choose({*self._cells, cell})
 
     def discard(self, column: int) -> None:
         """Load rows with the values of this column again."""
-        self._choose([slot for slot in self._slots if slot != column + 1])
+        self._choose([cell for cell in self._cells if cell != column + 1])
 
-    def _choose(self, slots: Iterable[int]) -> None:
-        self._slots = sorted(slots)
-        self.kind = msgspec.msgpack.encode(self._slots) if self._slots else b""
+    def _choose(self, cells: Iterable[int]) -> None:
+        self._cells = sorted(cells)
+        self.kind = msgspec.msgpack.encode(self._cells) if self._cells else b""
 
     def rest(self, row: Row, encode: Callable[[Row], bytes]) -> bytes:
         """The rest of a row after its kind, in stored form; empty if the row lacks one of the values itself."""
         rest = [*row]
-        for slot in self._slots:
-            if rest[slot] is None:
+        for cell in self._cells:
+            if rest[cell] is None:
                 return b""
-            rest[slot] = None
+            rest[cell] = None
         return self.kind + encode(rest)
 
     def leave(self, loaded: Sequence[Row], rests: Sequence[bool]) -> list[Row]:
         """Put what stands for unread values into rows, those that are rests; returns the other rows."""
-        unread = [(slot, self._unread[slot]) for slot in self._slots]
+        unread = [(cell, self._unread[cell]) for cell in self._cells]
         whole = []
         for row, rest in zip(loaded, rests):
             if rest:
-                for slot, value in unread:
-                    row[slot] = value
+                for cell, value in unread:
+                    row[cell] = value
             else:
                 whole.append(row)
         return whole
@@ -107,10 +107,10 @@ class UnreadValues:
         Raises:
             OSError: the store cannot be read, or has lost a row.
         """
-        for slot, unread in self._unread.items():
-            if left := [at for at, row in enumerate(rows) if row[slot] is unread]:
+        for cell, unread in self._unread.items():
+            if left := [at for at, row in enumerate(rows) if row[cell] is unread]:
                 for at, whole in zip(left, _whole(self._table, [keys[at] for at in left])):
-                    rows[at][slot] = whole[slot]
+                    rows[at][cell] = whole[cell]
 
 
 def _whole(table: Table, keys: list[Any]) -> list[Row]:

@@ -41,9 +41,9 @@ class AlignedWindows(WindowsBase):
         content = self._content
         self.window_space = self.context.state.space("window")
         self.window_space.expire_by(self.context.clock, None)
-        self._slot = 1 + self.window_space.register(content.column(), grows=content.keeps_elements)
+        self._cell = 1 + self.window_space.register(content.column(), grows=content.keeps_elements)
         super().open()
-        self._add = content.adder(self._slot)
+        self._add = content.adder(self._cell)
         result = content.result()
         # Within the allowed lateness, a content fires again.
         self._result = self._of_a_copy(result) if self._lateness and self._calls(result) else result
@@ -124,11 +124,11 @@ class AlignedWindows(WindowsBase):
 
     def _rows(self, start: int) -> Iterator[tuple[Any, Row]]:
         """All rows of a window, those in the store included."""
-        table, slot = self.window_space.table(start), self._slot
-        held = filled_rows(table.rows, slot)
+        table, cell = self.window_space.table(start), self._cell
+        held = filled_rows(table.rows, cell)
         if not table.in_store:
             return iter(held)
-        stored = (each for each in table.stored_rows() if each[0] not in table.rows and each[1][slot] is not None)
+        stored = (each for each in table.stored_rows() if each[0] not in table.rows and each[1][cell] is not None)
         return chain(held, stored)
 
     def _fire(self, start: int) -> None:
@@ -156,7 +156,7 @@ class AlignedWindows(WindowsBase):
 
     def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
         """Call the window function for these keys."""
-        slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
+        cell, last, window = self._cell, self._last(start), TimeWindow(start, start + self._size)
         result, process, apply = self._result, self._process, self._apply
         context = self._enter(window)
         if self._checks_at_firing:
@@ -171,7 +171,7 @@ class AlignedWindows(WindowsBase):
                 function,
                 window if process is None else context,
                 rows,
-                slot,
+                cell,
                 self._content.keeps_elements,
                 result,
                 lambda key, content: self._elements_of(key, content, start),
@@ -186,7 +186,7 @@ class AlignedWindows(WindowsBase):
         copied = same if not self._lateness else out.copied
         try:
             for key, row in rows:
-                content = row[slot] if result is None else result(row[slot])
+                content = row[cell] if result is None else result(row[cell])
                 if type(content) in LARGE:
                     content = self._elements_of(key, content, start)
                 out.values.append(copied(content))
@@ -196,15 +196,15 @@ class AlignedWindows(WindowsBase):
 
     def _fit_contents(self, rows: list[tuple[Any, Row]], start: int) -> None:
         """Check the contents before they fire: no barrier may have checked them yet."""
-        slot = self._slot
+        cell = self._cell
         if self._content.keeps_elements:
             for key, row in rows:
-                if type(row[slot]) not in LARGE:
-                    row[slot] = self._fitted(row[slot], lambda _: key, start)  # noqa: B023  (called at once)
+                if type(row[cell]) not in LARGE:
+                    row[cell] = self._fitted(row[cell], lambda _: key, start)  # noqa: B023  (called at once)
             return
-        contents = self._fitted([row[slot] for _, row in rows], lambda position: rows[position][0], start)
+        contents = self._fitted([row[cell] for _, row in rows], lambda position: rows[position][0], start)
         for (_, row), content in zip(rows, contents):
-            row[slot] = content
+            row[cell] = content
 
     def _elements_of(self, key: Any, content: LargeList, start: int) -> list[Any]:
         """The elements of a window whose list has left its row."""

@@ -64,7 +64,7 @@ class ColumnWindows(AlignedWindows):
 
     def open(self) -> None:
         super().open()
-        self._waiting = WaitingColumns(self._aggregates, self.window_space, self._slot, self._add_rows)
+        self._waiting = WaitingColumns(self._aggregates, self.window_space, self._cell, self._add_rows)
 
     # adding elements
 
@@ -136,7 +136,7 @@ class ColumnPanes(PanedWindows):
     def open(self) -> None:
         """Declare the state and open the functions."""
         super().open()
-        self._columns = WaitingColumns(self._aggregates, self._space, self._slot, self._add_rows)
+        self._columns = WaitingColumns(self._aggregates, self._space, self._cell, self._add_rows)
 
     def process(self, batch: RecordBatch) -> None:
         """Add elements to their panes."""

@@ -55,7 +55,7 @@ class EventTimeSessions(MergingWindows):
         while True:
             begin, rows, added = at, list[Row](), list[Any]()
             at = extend_each(
-                at, keys, values, stamps, ends, sets, self._set_slot,
+                at, keys, values, stamps, ends, sets, self._set_cell,
                 fired, over, load_one, load_new, opened, rows, added,
             )  # fmt: skip
             if rows:
@@ -82,7 +82,7 @@ class EventTimeSessions(MergingWindows):
         key, before = session.key, session.span
         after = session.start, session.end
         if after != before:
-            windows = session.set_row[self._set_slot]
+            windows = session.set_row[self._set_cell]
             del windows[before]
             windows[after] = session.state
             session.set_row[0] |= DIRTY

@@ -56,7 +56,7 @@ class MergingWindows(TriggeredWindows):
         assert self.context.state is not None
         self._sets = self.context.state.space("merging")
         span = Types.TUPLE([Types.LONG(), Types.LONG()])
-        self._set_slot = 1 + self._sets.register(Column.declared(_SET, "map", [span, span]))
+        self._set_cell = 1 + self._sets.register(Column.declared(_SET, "map", [span, span]))
         self._set_table = self._sets.table()
 
     def window_state(self) -> StateSpace:
@@ -95,17 +95,17 @@ class MergingWindows(TriggeredWindows):
 
     def _add_to_set(self, out: Collector, key: Any, value: Any, stamp: int, set_row: Row, windows: list[Span]) -> bool:
         """Add an element to its windows of the key's set; returns whether it is in time."""
-        slot = self._set_slot
+        cell = self._set_cell
         taken = False
         left = len(windows)
         for window in windows:
             left -= 1
-            before = set_row[slot]
+            before = set_row[cell]
             new = not before or not (window in before or window in before.values())
             actual = self._join_set(key, set_row, window)
             if actual is not None:
                 taken = True
-                state = (key, set_row[slot][actual])
+                state = (key, set_row[cell][actual])
                 row = self._table.load_new(state) if new and actual is window else self._table.load_one(state)
                 # Each window has an element of its own, as functions may change it.
                 given = self.context.copied(value) if left else value
@@ -117,9 +117,9 @@ class MergingWindows(TriggeredWindows):
 
     def _load_sets(self, keys: list[Any]) -> list[Row]:
         """Load the window sets of these keys."""
-        sets, slot = self._set_table.load(keys), self._set_slot
+        sets, cell = self._set_table.load(keys), self._set_cell
         rows = self._table.rows
-        states = [(k, state) for k, row in zip(keys, sets) if row[slot] is not None for state in row[slot].values()]
+        states = [(k, state) for k, row in zip(keys, sets) if row[cell] is not None for state in row[cell].values()]
         if any(state not in rows for state in states):
             self._table.load(states)
         return sets
@@ -129,7 +129,7 @@ class MergingWindows(TriggeredWindows):
 
         Expired windows do not merge, even if, by the watermark of another split, they have not fired yet.
         """
-        windows: dict[Span, Span] = set_row[self._set_slot] or {}
+        windows: dict[Span, Span] = set_row[self._set_cell] or {}
         open_ones = [each for each in windows if not self._is_over(each)]
         merges = self._merges(open_ones, window)
         actual = window
@@ -146,7 +146,7 @@ class MergingWindows(TriggeredWindows):
             if window in windows:
                 return window
             windows[window] = window
-            set_row[self._set_slot] = windows
+            set_row[self._set_cell] = windows
             set_row[0] |= DIRTY
         return actual
 
@@ -168,7 +168,7 @@ class MergingWindows(TriggeredWindows):
         """Merge some windows of the key's set into one."""
         if self._cleanup_time(result) <= (self._passed if self._event_time else self.context.clock.processing_time - 1):
             raise RuntimeError(f"the assigner merges windows to {TimeWindow(*result)!r}, whose time is over")
-        windows: dict[Span, Span] = set_row[self._set_slot]
+        windows: dict[Span, Span] = set_row[self._set_cell]
         states = [(key, windows[each]) for each in merged]
         rows = self._table.load(states)
         kept, row = states[0], rows[0]
@@ -183,16 +183,16 @@ class MergingWindows(TriggeredWindows):
                 self._ctx.enter((key, each), kept, held)
                 self._trigger.clear(window_of(each), self._ctx)
                 self._delete_cleanup((key, each))
-        slot = self._slot
+        cell = self._cell
         for other in rows[1:]:
-            content = other[slot]
+            content = other[cell]
             if type(content) in LARGE:
                 content = list(content)  # what is stored belongs to the other window, and goes with it
             if content is not None:
-                if type(row[slot]) in LARGE:
-                    row[slot].extend(content)
+                if type(row[cell]) in LARGE:
+                    row[cell].extend(content)
                 else:
-                    row[slot] = content if row[slot] is None else self._held.merged(row[slot], content)
+                    row[cell] = content if row[cell] is None else self._held.merged(row[cell], content)
             self._empty(other)
         row[0] |= DIRTY
         windows[result] = kept[1]
@@ -205,7 +205,7 @@ class MergingWindows(TriggeredWindows):
 
     def _row_of(self, owner: Owner) -> tuple[Any, Row] | None:
         key, namespace = owner
-        windows = self._set_table.load_one(key)[self._set_slot]
+        windows = self._set_table.load_one(key)[self._set_cell]
         if windows is None or namespace not in windows:
             return None
         state = key, windows[namespace]
@@ -214,7 +214,7 @@ class MergingWindows(TriggeredWindows):
     def _remove(self, owner: Owner, key: Any, window: Any, row: Row) -> None:
         super()._remove(owner, key, window, row)
         set_row = self._set_table.load_one(owner[0])
-        windows = set_row[self._set_slot]
+        windows = set_row[self._set_cell]
         del windows[owner[1]]
-        set_row[self._set_slot] = windows or None
+        set_row[self._set_cell] = windows or None
         set_row[0] |= DIRTY

@@ -74,9 +74,9 @@ class PanedWindows(WindowsBase):
         content = self._content
         self._space = self.context.state.space("window")
         self._space.expire_by(self.context.clock, None)
-        self._slot = 1 + self._space.register(content.column(), grows=content.keeps_elements)
+        self._cell = 1 + self._space.register(content.column(), grows=content.keeps_elements)
         super().open()
-        self._add = content.adder(self._slot)
+        self._add = content.adder(self._cell)
         self._result = content.result()
         self._fits = content.declared is not None and not content.declared.is_pickled
         self._merge = self._merger()
@@ -260,23 +260,23 @@ class PanedWindows(WindowsBase):
             stored: The key groups whose rows come from the store; None: none do.
         """
         found: dict[Any, list[Any]] = {}
-        slot = self._slot
+        cell = self._cell
         for slice, rows in zip(slices, held):
             for key, row in rows:
-                if row[slot] is not None:
-                    found.setdefault(key, []).append(row[slot])
+                if row[cell] is not None:
+                    found.setdefault(key, []).append(row[cell])
             table = self._space.table(slice)
             if stored is not None and table.in_store:
                 for key, row in table.stored_rows(stored):
-                    if key not in table.rows and row[slot] is not None:
-                        found.setdefault(key, []).append(row[slot])
+                    if key not in table.rows and row[cell] is not None:
+                        found.setdefault(key, []).append(row[cell])
         return ((key, self._total(contents)) for key, contents in found.items())
 
     def _contents_of(self, key: Any, window: Span) -> list[Any]:
         """The contents of one key's panes."""
-        slot = self._slot
+        cell = self._cell
         rows = [self._space.table(slice).load((key,))[0] for slice in self._of_window(window)]
-        return [row[slot] for row in rows if row[slot] is not None]
+        return [row[cell] for row in rows if row[cell] is not None]
 
     def _total(self, contents: list[Any]) -> Any:
         if self._content.keeps_elements:
@@ -285,7 +285,7 @@ class PanedWindows(WindowsBase):
 
     def _summed_up(self, slices: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
         """Keys with the sums of their panes in this window, all of which are in memory."""
-        slot, sums, tables = self._slot, self._sums, {slice: self._space.table(slice) for slice in slices}
+        cell, sums, tables = self._cell, self._sums, {slice: self._space.table(slice) for slice in slices}
         apart = [slice for slice in slices if slice in self._apart]
         for slice in apart:
             self._stale.update(tables[slice].rows)
@@ -293,7 +293,7 @@ class PanedWindows(WindowsBase):
         for slice in slices:
             pane = self._pane(slice)[0]
             if pane >= start and slice not in apart:
-                sums.add(pane, [(key, row[slot]) for key, row in tables[slice].rows.items() if row[slot] is not None])
+                sums.add(pane, [(key, row[cell]) for key, row in tables[slice].rows.items() if row[cell] is not None])
         self._summed = max(self._summed, window[1])
         stale, self._stale = self._stale, set()
         for key in stale:
@@ -302,7 +302,7 @@ class PanedWindows(WindowsBase):
         for slice in slices if stale else ():
             pane, rows = self._pane(slice)[0], tables[slice].rows
             for key in stale.intersection(rows) if len(stale) < len(rows) else [key for key in rows if key in stale]:
-                content = rows[key][slot]
+                content = rows[key][cell]
                 if content is not None:
                     totals.setdefault(key, []).append(content)
                     sums.add(pane, [(key, content)])

@@ -20,6 +20,6 @@ cdef class OpenSession:
     last="long long", session=OpenSession, windows=dict
 )
 cpdef Py_ssize_t extend_each(
-    Py_ssize_t begin, list keys, list values, list stamps, list ends, list sets, Py_ssize_t slot, long long fired,
+    Py_ssize_t begin, list keys, list values, list stamps, list ends, list sets, Py_ssize_t cell, long long fired,
     long long over, object load_one, object load_new, dict opened, list rows, list added
 )

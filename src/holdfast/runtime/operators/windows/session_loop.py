@@ -54,7 +54,7 @@ def extend_each(
     stamps: Sequence[int],
     ends: Sequence[int],
     sets: list[Row],
-    slot: int,
+    cell: int,
     fired: int,
     over: int,
     load_one: Callable[[Any], Row],
@@ -72,7 +72,7 @@ def extend_each(
         stamps: Their timestamps.
         ends: When each one's session ends, if no other element comes.
         sets: The row of each one's set of windows.
-        slot: The set's slot in the rows.
+        cell: The set's cell in the rows.
         fired: The time up to which sessions have fired, or fire with every element.
         over: The time up to which sessions have been removed or are about to be.
         load_one: Loads the row of a content.
@@ -87,7 +87,7 @@ def extend_each(
             return at
         session = opened.get(id(set_row))
         if session is None:
-            windows = set_row[slot]
+            windows = set_row[cell]
             low, high = -(1 << 63), (1 << 63) - 1
             span = None
             if windows:
@@ -105,7 +105,7 @@ def extend_each(
                     elif first < high:
                         high = first
             else:
-                windows = set_row[slot] = {}
+                windows = set_row[cell] = {}
             key = keys[at]
             if span is None:
                 span = (start, end)

@@ -24,7 +24,7 @@ _OWN = "trigger."
 class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
     """The context of the current key and window, which the operator sets with `enter`."""
 
-    __slots__ = ("_context", "_event", "_handles", "_merged", "_owner", "_processing", "_slots", "_space", "_stored_slots")
+    __slots__ = ("_context", "_event", "_handles", "_merged", "_owner", "_processing", "_cells", "_space", "_stored_cells")
 
     def __init__(self, context: OperatorContext, space: StateSpace, event: TimerQueue, processing: TimerQueue) -> None:
         """``space``: the rows of windows; ``event`` and ``processing``: the timers of windows."""
@@ -37,9 +37,9 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         self._owner: Any = None
         self._handles: dict[tuple[str, str], Any] = {}
         self._merged: list[Row] | None = None
-        self._slots: set[int] = set()
+        self._cells: set[int] = set()
         """The positions of the trigger's states in the rows of windows."""
-        self._stored_slots = {
+        self._stored_cells = {
             column.name: 1 + position for position, column in enumerate(columns) if column.name.startswith(_OWN)
         }
         """States in the checkpoint that the trigger has not used yet."""
@@ -94,10 +94,10 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
     def _declare(self, descriptor: StateDescriptor) -> Any:
         own = _named(descriptor)
         column, space = Column.of(own), self._space
-        stored = self._stored_slots.pop(own.name, None)
+        stored = self._stored_cells.pop(own.name, None)
         before = None if stored is None else space.stored_column(stored - 1)
         position = space.register(column)
-        self._slots.add(1 + position)
+        self._cells.add(1 + position)
         if stored is not None and before is not None:
             # Rows that were taken out before the state was declared have its stored form.
             reading = column.reading(space.stored_column(position).since_types(before))
@@ -113,8 +113,8 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
     def take_out(self, row: Row) -> Row:
         """Move the trigger's state out of a row, into one of its own."""
         own: Row = [row[0], *[None] * (len(row) - 1)]
-        for slot in self._slots.union(self._stored_slots.values()):
-            own[slot], row[slot] = row[slot], None
+        for cell in self._cells.union(self._stored_cells.values()):
+            own[cell], row[cell] = row[cell], None
         return own
 
     def merging(self, merged: list[Row] | None) -> None:
@@ -140,10 +140,10 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         row = space.row
         other += [None] * (len(row) - len(other))
         if descriptor.kind == "aggregating":
-            slot = 1 + space.register(Column.of(_named(descriptor)))
-            held, accumulator = other[slot], row[slot]
+            cell = 1 + space.register(Column.of(_named(descriptor)))
+            held, accumulator = other[cell], row[cell]
             if held is not None:
-                row[slot] = held if accumulator is None else descriptor.agg_function.merge(accumulator, held)
+                row[cell] = held if accumulator is None else descriptor.agg_function.merge(accumulator, held)
                 row[0] |= DIRTY
             return
         space.row = other

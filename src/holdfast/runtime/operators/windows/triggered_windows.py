@@ -114,7 +114,7 @@ class TriggeredWindows(WindowsBase):
         self._space = state.space("windows")
         self._space.expire_by(self.context.clock, None)
         self._held = self._held_content()
-        self._slot = 1 + self._space.register(self._held.column(), grows=self._held.keeps_elements)
+        self._cell = 1 + self._space.register(self._held.column(), grows=self._held.keeps_elements)
         self._event_timers = state.timer_queue("window-event")
         self._processing_timers = state.timer_queue("window-processing")
         self._cleanup_timers = self._event_timers if self._event_time else self._processing_timers
@@ -126,7 +126,7 @@ class TriggeredWindows(WindowsBase):
         former = self._spec.former
         self._former = None if former is None else FormerSlices(state, former, self._content, self._space)
         super().open()
-        self._add = self._held.adder(self._slot)
+        self._add = self._held.adder(self._cell)
         self._result = self._content.result() if self._evictor is None else None
         self._table = self._space.table()
 
@@ -166,8 +166,8 @@ class TriggeredWindows(WindowsBase):
                 left = [each for each in windows if not event_time or self._cleanup_time(each) > fired]
                 for window, row in zip(left, self._table.load([(key, each) for each in left])):
                     content = former.content(stored)
-                    held = row[self._slot]
-                    row[self._slot] = content if held is None else self._held.merged(held, content)
+                    held = row[self._cell]
+                    row[self._cell] = content if held is None else self._held.merged(held, content)
                     former.move_states(stored, row)
                     row[0] |= DIRTY
                     self._register_cleanup((key, window))
@@ -295,22 +295,22 @@ class TriggeredWindows(WindowsBase):
             raise TypeError(
                 f"{method}() of the trigger {self._trigger!r:.200} returned {result!r:.200}; it must return a TriggerResult"
             )
-        if result.is_fire() and row[self._slot] is not None:
+        if result.is_fire() and row[self._cell] is not None:
             stamp = at if window.max_timestamp() == MAX_TIMESTAMP else window.max_timestamp()
             self._fire(out, key, window, row, stamp, stays=not (goes or result.is_purge()))
         if result.is_purge():
             self._purge(row)
 
     def _purge(self, row: Row) -> None:
-        if type(row[self._slot]) in LARGE:
-            row[self._slot].drop()
-        row[self._slot] = None
+        if type(row[self._cell]) in LARGE:
+            row[self._cell].drop()
+        row[self._cell] = None
         row[0] |= DIRTY
 
     def _fire(self, out: Collector, key: Any, window: Window, row: Row, stamp: int, *, stays: bool) -> None:
         own = self._own if stays else same
         if self._evictor is None:
-            content = row[self._slot]
+            content = row[self._cell]
             if self._result is not None:
                 content = self._result(own(content))
             elif self._content.keeps_elements:
@@ -319,14 +319,14 @@ class TriggeredWindows(WindowsBase):
                 content = own(content)
             self._call(out, key, window, content, stamp)
             return
-        elements = self._timestamped(row[self._slot])
+        elements = self._timestamped(row[self._cell])
         self._evictor.evict_before(elements, len(elements), window, self._ctx)
         content = self._content.of([own(each) for each, _ in self._stored(elements)])
         if content is not None:
             self._call(out, key, window, content, stamp)
         self._evictor.evict_after(elements, len(elements), window, self._ctx)
         self._purge(row)
-        row[self._slot] = self._stored(elements) or None
+        row[self._cell] = self._stored(elements) or None
 
     def _timestamped(self, content: Iterable[tuple[Any, int]]) -> list[TimestampedValue]:
         """The elements of a window, for its evictor."""
@@ -417,7 +417,7 @@ class TriggeredWindows(WindowsBase):
                     self._act(result, method, out, key, window, row, when, goes=goes)
                 if goes:
                     self._remove(owner, key, window, row)
-                elif cleans and self._lateness and row[self._slot] is not None:
+                elif cleans and self._lateness and row[self._cell] is not None:
                     self._register_cleanup(owner)  # it began with another allowed lateness, perhaps
         except (Exception, SystemExit) as error:
             raise self._failure(error, f"timer {when} of {window_of(namespace)!r}", key) from error
@@ -443,8 +443,8 @@ class TriggeredWindows(WindowsBase):
         self._empty(row)
 
     def _empty(self, row: Row) -> None:
-        for slot in range(1, len(row)):
-            if type(row[slot]) in LARGE:
-                row[slot].drop()
-            row[slot] = None
+        for cell in range(1, len(row)):
+            if type(row[cell]) in LARGE:
+                row[cell].drop()
+            row[cell] = None
         row[0] |= DIRTY

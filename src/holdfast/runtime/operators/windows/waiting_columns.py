@@ -34,14 +34,14 @@ class WaitingColumns:
     Args:
         aggregates: What is computed of them.
         space: The state of the windows.
-        slot: That of the accumulator in its rows.
+        cell: That of the accumulator in its rows.
         add_rows: Adds records that cannot be grouped.
     """
 
-    def __init__(self, aggregates: Aggregates, space: StateSpace, slot: int, add_rows: AddRows) -> None:
+    def __init__(self, aggregates: Aggregates, space: StateSpace, cell: int, add_rows: AddRows) -> None:
         self._aggregates = aggregates
         self._space = space
-        self._slot = slot
+        self._cell = cell
         self._add_rows = add_rows
         self._waiting: dict[int, list[ColumnKeys]] = {}
         self._count = 0
@@ -92,18 +92,18 @@ class WaitingColumns:
         waiting = self._taken(slice)
         if not waiting:
             return
-        columns, table, grouped, slot = _joined(waiting), self._space.table(slice), self._grouped, self._slot
+        columns, table, grouped, cell = _joined(waiting), self._space.table(slice), self._grouped, self._cell
         assert grouped is not None
         unique = grouped.unique(columns.batch)
         rows = table.load(unique)
         try:
-            accumulators = grouped.accumulated(columns.batch, unique, [row[slot] for row in rows])
+            accumulators = grouped.accumulated(columns.batch, unique, [row[cell] for row in rows])
         except Unfit:
             keys = list(ColumnKeys(columns, waiting[0].fields))
             self._add_rows(table.load(keys), list(columns), keys)
             return
         for row, accumulator in zip(rows, accumulators, strict=True):
-            row[slot] = accumulator
+            row[cell] = accumulator
             row[0] |= DIRTY
 
     def results(self, slice: int) -> tuple[list[Any], list[Any]] | None:
@@ -111,12 +111,12 @@ class WaitingColumns:
 
         None if they must become rows; then they wait on.
         """
-        grouped, slot = self._grouped, self._slot
+        grouped, cell = self._grouped, self._cell
         if grouped is None:
             return None
         waiting, rows = self._waiting.get(slice), self._space.table(slice).rows
         batch = _joined(waiting).batch if waiting else pyarrow().RecordBatch.from_pylist([], self._form[0])
-        before = {key: row[slot] for key, row in rows.items() if row[slot] is not None}
+        before = {key: row[cell] for key, row in rows.items() if row[cell] is not None}
         try:
             results = grouped.results(batch, before)
         except Unfit:

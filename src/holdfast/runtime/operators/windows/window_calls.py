@@ -46,15 +46,15 @@ def cut_each(
     return [(first + at * size, *parts[at]) for at in sorted(parts)]
 
 
-def filled_rows(rows: dict[Any, Row], slot: int) -> list[tuple[Any, Row]]:
-    """The keys and rows that have a content in this slot."""
-    return [(key, row) for key, row in rows.items() if row[slot] is not None]
+def filled_rows(rows: dict[Any, Row], cell: int) -> list[tuple[Any, Row]]:
+    """The keys and rows that have a content in this cell."""
+    return [(key, row) for key, row in rows.items() if row[cell] is not None]
 
 
 def accumulate_each(
     create: Callable[[], Any],
     accumulate: Callable[[Any, Any], Any],
-    slot: int,
+    cell: int,
     fit: Callable[[Any], Any] | None,
     rows: list[Row],
     values: Iterable[Any],
@@ -64,23 +64,23 @@ def accumulate_each(
     Args:
         create: Makes an accumulator.
         accumulate: Takes a value and an accumulator, and returns the next one.
-        slot: The accumulator's slot in the rows.
+        cell: The accumulator's cell in the rows.
         fit: Converts accumulators to their declared type.
         rows: The rows.
         values: The values.
     """
     for row, value in zip(rows, values):
-        current = row[slot]
+        current = row[cell]
         current = accumulate(value, create() if current is None else current)
         if current is None:
             raise TypeError(NO_ACCUMULATOR)
-        row[slot] = current if fit is None else fit(current)
+        row[cell] = current if fit is None else fit(current)
         row[0] = CHANGED[row[0]]
 
 
 def reduce_rows(
     reduce: Callable[[Any, Any], Any],
-    slot: int,
+    cell: int,
     fit: Callable[[Any], Any] | None,
     rows: list[Row],
     values: Iterable[Any],
@@ -89,18 +89,18 @@ def reduce_rows(
 
     Args:
         reduce: Takes the reduced value and a value.
-        slot: The reduced value's slot in the rows.
+        cell: The reduced value's cell in the rows.
         fit: Converts reduced values to their declared type.
         rows: The rows.
         values: The values.
     """
     for row, value in zip(rows, values):
-        current = row[slot]
+        current = row[cell]
         if current is not None:
             value = reduce(current, value)
             if value is None:
                 raise TypeError(NO_REDUCED)
-        row[slot] = value if fit is None else fit(value)
+        row[cell] = value if fit is None else fit(value)
         row[0] = CHANGED[row[0]]
 
 
@@ -108,7 +108,7 @@ def call_windows(
     function: Callable[[Any, Any, Any], Any],
     second: Any,
     rows: list[tuple[Any, Row]],
-    slot: int,
+    cell: int,
     kept: bool,
     result: Callable[[Any], Any] | None,
     large: Callable[[Any, Any], Any],
@@ -124,7 +124,7 @@ def call_windows(
         function: Takes the key, ``second`` and the elements.
         second: The context or the window.
         rows: Keys and rows.
-        slot: The slot of the contents.
+        cell: The cell of the contents.
         kept: Whether contents are the elements.
         result: Turns a content into its result; None if it is the result.
         large: Returns the elements of a key's content outside of its row.
@@ -138,7 +138,7 @@ def call_windows(
     key = results = None
     try:
         for key, row in rows:
-            content = row[slot]
+            content = row[cell]
             if result is not None:
                 content = result(content)
             if type(content) in LARGE:

@@ -55,8 +55,8 @@ class WindowContent(ABC):
         return Column.declared(CONTENTS, "list" if self.keeps_elements else "value", [self.declared])
 
     @abstractmethod
-    def adder(self, slot: int) -> Adder:
-        """Make the adder of elements to the contents in this slot of the rows."""
+    def adder(self, cell: int) -> Adder:
+        """Make the adder of elements to the contents in this cell of the rows."""
 
     @abstractmethod
     def merged(self, content: Any, other: Any) -> Any:
@@ -95,9 +95,9 @@ class Reduced(WindowContent):
     function: Any
     declared: TypeInformation | None = None
 
-    def adder(self, slot: int) -> Adder:
+    def adder(self, cell: int) -> Adder:
         """Reduces each value into the content."""
-        return partial(reduce_rows, user_callable(self.function, "reduce"), slot, fitter(self.declared, CONTENTS))
+        return partial(reduce_rows, user_callable(self.function, "reduce"), cell, fitter(self.declared, CONTENTS))
 
     def merged(self, content: Any, other: Any) -> Any:
         """Reduce both contents to one."""
@@ -118,10 +118,10 @@ class Accumulator(WindowContent):
     function: Any
     declared: TypeInformation | None = None
 
-    def adder(self, slot: int) -> Adder:
+    def adder(self, cell: int) -> Adder:
         """Adds each value to the accumulator."""
         function = self.function
-        return partial(accumulate_each, function.create_accumulator, function.add, slot, fitter(self.declared, CONTENTS))
+        return partial(accumulate_each, function.create_accumulator, function.add, cell, fitter(self.declared, CONTENTS))
 
     def merges(self) -> bool:
         """Whether the AggregateFunction has a ``merge``."""
@@ -154,7 +154,7 @@ class Elements(WindowContent):
     function = None
     keeps_elements = True
 
-    def adder(self, slot: int) -> Adder:
+    def adder(self, cell: int) -> Adder:
         """Appends each value."""
         fit = fitter(self.declared, CONTENTS)
 
@@ -162,10 +162,10 @@ class Elements(WindowContent):
             for row, value in zip(rows, values):
                 if fit is not None:
                     value = fit(value)
-                if row[slot] is None:
-                    row[slot] = [value]
+                if row[cell] is None:
+                    row[cell] = [value]
                 else:
-                    row[slot].append(value)
+                    row[cell].append(value)
                 row[0] |= DIRTY
 
         return add

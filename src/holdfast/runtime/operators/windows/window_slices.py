@@ -37,9 +37,9 @@ class FormerSlices:
         self._aligned = isinstance(assigner, TumblingWindows)
         self._numbers = PaneSlices(assigner)
         self._space = state.space("window")
-        self._slot = 1 + self._space.register(content.column(), grows=content.keeps_elements)
+        self._cell = 1 + self._space.register(content.column(), grows=content.keeps_elements)
         self._others: list[tuple[int, int]] = []
-        """The slots of the window function's states here and there."""
+        """The cells of the window function's states here and there."""
         for column in state.schema.states["window"].columns if self._aligned else ():
             if column.name != CONTENTS:
                 stored = Column.stored(column, column.types)
@@ -60,11 +60,11 @@ class FormerSlices:
         held = list(table.rows.items())
         stored = table.stored_rows() if table.in_store else ()
         fresh = ((key, row) for key, row in stored if key not in table.rows)
-        return ((key, row) for key, row in chain(held, fresh) if row[self._slot] is not None)
+        return ((key, row) for key, row in chain(held, fresh) if row[self._cell] is not None)
 
     def content(self, row: Row) -> Any:
         """The content of a row, as an object of its own."""
-        content = row[self._slot]
+        content = row[self._cell]
         return copied(list(content) if type(content) in LARGE else content)
 
     def move_states(self, row: Row, to: Row) -> None:
