@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from holdfast.checkpoint.changelog import ChangelogSettings, Delivered, LogRecord, LogTruncated, Marker, MarkerKey, Row
+from holdfast.checkpoint.changelog import (
+    ChangelogSettings,
+    Delivered,
+    LogRecord,
+    LogTruncated,
+    Marker,
+    MarkerKey,
+    Row,
+    writer_of,
+)
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.errors import HoldfastError
 from holdfast.state.keys.key_groups import KeyGroupRange
@@ -54,6 +63,8 @@ class Topic:
     log: dict[int, list[Entry]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
+    jobs: dict[int, str] = field(default_factory=dict)
+    """By transaction: the identity of its job."""
     read: int = 0
     """Records read from it."""
     written: int = 0
@@ -64,8 +75,9 @@ class Topic:
         self.ends = dict.fromkeys(self.log, 0)
 
     @atomic
-    def begin(self, transaction: int) -> None:
+    def begin(self, transaction: int, job: str = "") -> None:
         self.states[transaction] = "open"
+        self.jobs[transaction] = job
 
     @atomic
     def append(self, partition: int, transaction: int, key: Any, content: Any) -> int:
@@ -96,9 +108,16 @@ class Topic:
         return self.stable_end(partition) == self.ends[partition]
 
     @atomic
-    def abort_all(self) -> None:
-        """Abort the open transactions."""
-        for transaction in self.states:
+    def abort_all(self, job: str) -> None:
+        """Abort the open transactions of a job."""
+        for transaction, of in self.jobs.items():
+            if of == job:
+                self.end(transaction, "aborted")
+
+    @atomic
+    def time_out(self) -> None:
+        """Abort the open transactions of jobs that have ended."""
+        for transaction in self.jobs:
             self.end(transaction, "aborted")
 
     @atomic
@@ -174,25 +193,26 @@ class ModelChangelog:
         pass
 
     def create_committer(self, job: JobInfo, uid: str) -> ModelCommitter:
-        return ModelCommitter(self.broker.topics[self.uid], self.broker.watch)
+        return ModelCommitter(self.broker.topics[self.uid], self.broker.watch, job.identity)
 
-    def open(self, job: JobInfo, uid: str, subtask: int) -> ModelLog:
-        return ModelLog(self.broker, self.broker.topics[self.uid], self.max_parallelism)
+    def open(self, job: JobInfo | None, uid: str, subtask: int) -> ModelLog:
+        return ModelLog(self.broker, self.broker.topics[self.uid], self.max_parallelism, job)
 
     def follow(self) -> ModelLog:
         return ModelLog(self.broker, self.broker.topics[self.uid], self.max_parallelism)
 
 
 class ModelCommitter:
-    def __init__(self, topic: Topic, watch: Callable[[], None]) -> None:
+    def __init__(self, topic: Topic, watch: Callable[[], None], job: str) -> None:
         self.topic = topic
+        self.job = job
         self.watch = watch
 
     def recover(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
             if committable.data in self.topic.states:
                 self._commit(committable.data)
-        self.topic.abort_all()
+        self.topic.abort_all(self.job)
 
     def commit(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
@@ -215,9 +235,11 @@ class ModelCommitter:
 class ModelLog:
     tombstone_ms = 86_400_000
 
-    def __init__(self, broker: Broker, topic: Topic, max_parallelism: int) -> None:
+    def __init__(self, broker: Broker, topic: Topic, max_parallelism: int, job: JobInfo | None = None) -> None:
         self.topic = topic
         self.id = topic.id
+        self._job = "" if job is None else job.identity
+        self.writer = "" if job is None else writer_of(job.identity, job.storage_uri)
         self.partitions = topic.partitions
         self._max_parallelism = max_parallelism
         self._numbers = broker.numbers
@@ -237,7 +259,7 @@ class ModelLog:
     def _write(self, partition: int, key: Any, content: Any) -> None:
         if self._open is None:
             self._open = next(self._numbers)
-            self.topic.begin(self._open)
+            self.topic.begin(self._open, self._job)
             self._delivered = Delivered({}, {})
         offset = self.topic.append(partition, self._open, key, content)
         self._delivered.first.setdefault(partition, offset)  # type: ignore[attr-defined]

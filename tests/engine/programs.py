@@ -176,10 +176,10 @@ class UntypedSessions(Sessions):
     typed = False
 
 
-def sessions(data: dict[str, list[Record]], cut: int = 0, function: type[Sessions] = Sessions) -> Any:
+def sessions(data: dict[str, list[Record]], cut: int = 0, function: type[Sessions] = Sessions, ledger: str = "out") -> Any:
     def build(env: StreamExecutionEnvironment) -> None:
         processed = stream(env, data, cut).key_by(lambda record: record[0]).process(function()).uid("sessions")
-        processed.union(processed.get_side_output(BIG)).sink_to(LedgerSink("out"))
+        processed.union(processed.get_side_output(BIG)).sink_to(LedgerSink(ledger))
 
     return build
 

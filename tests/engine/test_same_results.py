@@ -64,8 +64,8 @@ def lab(build: Any, **options: Any) -> Iterator[Lab]:
             here.close()
 
 
-def visible() -> Counter[Any]:
-    return Counter(map(repr, LEDGERS["out"].values))
+def visible(ledger: str = "out") -> Counter[Any]:
+    return Counter(map(repr, LEDGERS[ledger].values))
 
 
 def config(backend: str, frame: str, cache: str = "256mb") -> dict[str, str]:

@@ -17,8 +17,9 @@ from engine.inprocess import LEDGERS, Lab
 from engine.programs import records, sessions, sessions_model
 from engine.test_restore_check import Counts, check, program, value, verdicts
 from engine.test_same_results import config, visible
-from holdfast.checkpoint.changelog import ChangelogSettings, LogRecord, Row
+from holdfast.checkpoint.changelog import ChangelogSettings, LogRecord, Marker, MarkerKey, Row
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.metadata import changelog_uid
 from holdfast.common import Types
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka import cluster
@@ -128,6 +129,42 @@ def a_row_may_have_megabytes_and_one_that_no_broker_takes_is_named(kafka: KafkaB
         log.begin(Epoch(2), CheckpointId(1))
         with pytest.raises(UserCodeError, match=r"value b'xxx.* \(105,000,005 bytes\).*max\.message\.bytes"):
             log.append([Row(0, b"key", b"x" * 105_000_000)])
+    finally:
+        log.close()
+
+
+def a_job_is_refused_the_changelog_in_which_another_one_of_its_name_has_an_open_transaction(kafka: KafkaBroker) -> None:
+    changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 1), "shared", "rows", 128)
+    changelog.validate()
+    uid = changelog_uid("rows")
+    log = changelog.open(JobInfo("j", "shared", 1, "/there", identity="0a"), uid, 0)
+    newcomer = changelog.create_committer(JobInfo("k", "shared", 1, "/here", identity="0b"), uid)
+    try:
+        log.begin(Epoch(1), CheckpointId(0))
+        log.append([Row(0, b"key", b"value")])
+        committables, _ = log.prepare()
+        with pytest.raises(ConfigurationError, match=r"another job of this name, .*identity 0a; .*pipeline\.name"):
+            newcomer.recover([])
+        log.commit(committables)
+        newcomer.recover([])
+    finally:
+        newcomer.close()
+        log.close()
+
+
+def the_markers_of_two_jobs_stand_side_by_side(kafka: KafkaBroker) -> None:
+    changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 1), "marked", "rows", 128)
+    changelog.validate()
+    keys = [MarkerKey(0, 0, 127), MarkerKey(0, 0, 127, "0a"), MarkerKey(0, 0, 127, "0b")]  # the first is an older release's
+    written = {key: Marker(f"state {key.writer}", "seed", [3], f"others {key.writer}") for key in keys}
+    log = changelog.open(JobInfo("j", "marked", 1, "/there", identity="0a"), changelog_uid("rows"), 0)
+    try:
+        log.begin(Epoch(1), CheckpointId(0))
+        log.mark(written)
+        log.commit(log.prepare()[0])
+        until(lambda: log.settled([0]))
+        read = [each.content for records in log.read({0: 0}) for each in records if each.content is not None]
+        assert dict(read) == written  # type: ignore[arg-type]
     finally:
         log.close()
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.paths import place_of
 
 __all__ = [
     "ChangelogLog",
@@ -23,6 +25,7 @@ __all__ = [
     "Marker",
     "MarkerKey",
     "Row",
+    "writer_of",
 ]
 
 _ENABLED = "state.changelog.enabled"
@@ -93,6 +96,8 @@ class MarkerKey(NamedTuple):
     first: int
     last: int
     """The key groups of the subtask that wrote it."""
+    writer: str = ""
+    """The job that wrote it (`writer_of`); empty: of a release that did not tell."""
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):
@@ -104,6 +109,13 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
     """Names the time since which every change was added to what the log held. With another one, copies are worthless."""
     sliced: list[int]
     """The ids of the states whose keys have slices."""
+    others: str = ""
+    """Names the other writers' markers beside it that its writer has found (`state.changelogs.changelog.others`)."""
+
+
+def writer_of(identity: str, storage: str | None) -> str:
+    """Name the writer of a log: a job with its checkpoints, so that a copy of the job in another storage is another one."""
+    return xxhash.xxh3_64_hexdigest(f"{identity} {place_of(storage or '')}".encode())
 
 
 class LogRecord(NamedTuple):
@@ -149,6 +161,9 @@ class ChangelogReader(Protocol):
 
 class ChangelogLog(ChangelogReader, Protocol):
     """The log of one operator, as one subtask uses it; `close` also aborts the open transaction."""
+
+    writer: str
+    """The job (`writer_of`)."""
 
     def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
         """Begin an epoch; what an abandoned attempt has written stays invisible."""

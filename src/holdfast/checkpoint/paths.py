@@ -27,7 +27,16 @@ import xxhash
 from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition
 from holdfast.errors import ConfigurationError
 
-__all__ = ["HoldName", "JobPaths", "StateFileName", "names_checkpoint", "new_attempt", "restored_position", "safe_name"]
+__all__ = [
+    "HoldName",
+    "JobPaths",
+    "StateFileName",
+    "names_checkpoint",
+    "new_attempt",
+    "place_of",
+    "restored_position",
+    "safe_name",
+]
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -82,7 +91,7 @@ def restored_position(path: str, log: str) -> CheckpointId:
     if match is None:
         raise ConfigurationError(f"execution.state-recovery.path is {path!r}; it must name a checkpoint, as {example}")
     directory, number = match.groups()
-    if directory is not None and _place(directory) != _place(log):
+    if directory is not None and place_of(directory) != place_of(log):
         raise ConfigurationError(
             f"execution.state-recovery.path is {path!r}: a checkpoint of another job or another storage. This job's are "
             f"named like {example}. A checkpoint is restored by the job that made it: set pipeline.name and "
@@ -91,7 +100,7 @@ def restored_position(path: str, log: str) -> CheckpointId:
     return CheckpointId(int(number))
 
 
-def _place(uri: str) -> str:
+def place_of(uri: str) -> str:
     """A canonical name of a directory."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):

@@ -9,6 +9,10 @@ partition holds. It is part of the transaction that makes the partition hold thi
 partition holds the state that a checkpoint has: after a lost transaction, after a start from an older checkpoint or from a
 savepoint, or for a topic that was created anew, it does not. Then the state is read from the checkpoint's files, and the
 next epoch writes its difference from the log.
+
+Two jobs may write one log: jobs of one name, or a job and its copy in another storage. Each has markers of its own, and
+leaves those of the other. A marker tells which markers of others its writer has found, and so has accounted for their rows.
+If the other job has written since, its marker is another one, and neither tells what the log holds.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from holdfast.checkpoint.handles import LogRange
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.keys.key_groups import KeyGroupRange
 
-__all__ = ["difference", "matches", "name_of", "partitions_of"]
+__all__ = ["difference", "matches", "name_of", "others", "partitions_of", "valid"]
 
 
 def name_of(handles: Iterable[KeyedHandle]) -> str:
@@ -56,12 +60,31 @@ def matches(
     A subtask finds the marker that it wrote itself. After a change of parallelism it finds those of its predecessors, if
     each of them had one handle.
     """
-    own = [marker for key, marker in markers.items() if (key.first, key.last) == (groups.first, groups.last)]
+    found = valid(markers)
+    own = [marker for key, marker in found.items() if (key.first, key.last) == (groups.first, groups.last)]
     if own:
         wanted = len(partitions_of(groups, partitions, max_parallelism))
         name = name_of(handles)
         return len(own) == wanted and all(marker.state == name for marker in own)
-    return all(_marked(handle, markers, partitions, max_parallelism) for handle in handles)
+    return all(_marked(handle, found, partitions, max_parallelism) for handle in handles)
+
+
+def valid(markers: Mapping[MarkerKey, Marker]) -> dict[MarkerKey, Marker]:
+    """The markers beside which no other writer has written since."""
+    return {key: marker for key, marker in markers.items() if marker.others == others(key, markers)}
+
+
+def others(key: MarkerKey, markers: Mapping[MarkerKey, Marker]) -> str:
+    """Name the markers of other writers in the marker's partition and key groups; empty if there are none."""
+    found = sorted(
+        (*other, marker.state, marker.seed)
+        for other, marker in markers.items()
+        if other.writer != key.writer
+        and other.partition == key.partition
+        and other.first <= key.last
+        and key.first <= other.last
+    )
+    return xxhash.xxh3_64_hexdigest(repr(found).encode()) if found else ""
 
 
 def _marked(handle: KeyedHandle, markers: Mapping[MarkerKey, Marker], partitions: int, max_parallelism: int) -> bool:

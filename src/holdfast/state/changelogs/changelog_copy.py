@@ -39,7 +39,7 @@ class _Meta(msgspec.Struct, array_like=True):
     """Its key groups."""
     offsets: dict[int, int]
     """By partition: the offset after the last record that it holds."""
-    markers: list[tuple[tuple[int, int, int], Marker]]
+    markers: list[tuple[MarkerKey, Marker]]
     seen_ms: int
     """When it last held all that the log held, in ms since 1970. Later tombstones may be gone from the log one day."""
     whole: bool
@@ -80,8 +80,8 @@ class ChangelogCopy:
         self._meta = self._new_meta() if meta is None else msgspec.msgpack.decode(meta, type=_Meta)
         if meta is None or not self._can_continue():
             self.clear()
-        self.markers: dict[MarkerKey, Marker] = {MarkerKey(*key): marker for key, marker in self._meta.markers}
-        """Those of the partitions, as far as they concern the key groups."""
+        self.markers: dict[MarkerKey, Marker] = dict(self._meta.markers)
+        """Those of the partitions."""
         self._noted_ms = self._meta.seen_ms
 
     def _new_meta(self) -> _Meta:
@@ -138,7 +138,7 @@ class ChangelogCopy:
             return self._read(stopped)
 
     def _read(self, stopped: Callable[[], bool]) -> bool:
-        before, began = dict(self.markers), _now()
+        before, began = self._seeds(), _now()
         self._wanted = self._log.ends(self._partitions)
         for records in self._log.read(self._meta.offsets):
             if records:
@@ -148,12 +148,19 @@ class ChangelogCopy:
         self._saw_all(began)
         return True
 
+    def _seeds(self) -> dict[tuple[int, ...], set[str]]:
+        """The seeds that it knows, by partition and key groups."""
+        seeds: dict[tuple[int, ...], set[str]] = {}
+        for key, marker in self.markers.items():
+            seeds.setdefault(key[:3], set()).add(marker.seed)
+        return seeds
+
     @property
     def behind(self) -> int:
         """The records of the log's last known end that it lacks."""
         return sum(max(0, end - self._meta.offsets[partition]) for partition, end in self._wanted.items())
 
-    def _take(self, records: Iterable[LogRecord], before: Mapping[MarkerKey, Marker]) -> None:
+    def _take(self, records: Iterable[LogRecord], before: Mapping[tuple[int, ...], set[str]]) -> None:
         rows: dict[bytes, bytes | None] = {}
         offsets = self._meta.offsets
         for partition, offset, content in records:
@@ -163,15 +170,13 @@ class ChangelogCopy:
                     rows[content.key] = content.value
             elif content is not None:
                 key, marker = content
-                if marker is not None and key in before and before[key].seed != marker.seed:
+                if marker is not None and marker.seed not in before.get(key[:3], (marker.seed,)):
                     # Nothing is written: the marker would make rows look whole that the log may have lost.
                     raise LogTruncated("the log was filled anew from a checkpoint")
                 self._mark(key, marker)
         self._write(rows)
 
     def _mark(self, key: MarkerKey, marker: Marker | None) -> None:
-        if key.first > self._groups.last or key.last < self._groups.first:
-            return
         if marker is None:
             self.markers.pop(key, None)
         else:
@@ -179,7 +184,7 @@ class ChangelogCopy:
 
     def _write(self, rows: Mapping[bytes, bytes | None]) -> None:
         meta = self._meta
-        meta.markers = [((*key,), marker) for key, marker in self.markers.items()]
+        meta.markers = list(self.markers.items())
         puts = [(key, value) for key, value in rows.items() if value is not None]
         deletes = [key for key, value in rows.items() if value is None]
         self.store.write([*puts, (META, msgspec.msgpack.encode(meta))], deletes)

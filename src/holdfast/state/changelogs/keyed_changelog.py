@@ -17,7 +17,7 @@ from holdfast.checkpoint.changelog import ChangelogLog, Delivered, Marker, Marke
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.errors import HoldfastError
-from holdfast.state.changelogs.changelog import difference, matches, name_of, partitions_of
+from holdfast.state.changelogs.changelog import difference, matches, name_of, others, partitions_of, valid
 from holdfast.state.changelogs.changelog_copy import ChangelogCopy
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.keyed_state import KeyedState
@@ -105,7 +105,13 @@ class KeyedChangelog:
         self._copy = ChangelogCopy(path, settings, self._log, self._groups, self._partitions)
         self._filled = self._reach(handles) or self._reach_again(handles)
         self._markers = dict(self.copy.markers)
-        if not self._filled and name_of(handles):
+        if self._contested():
+            log.warning(
+                "the changelog of %s is also written by another job of this name, or a copy of this one, with checkpoints "
+                "in another storage. Neither can restore from it: give one of them another name (pipeline.name)",
+                self._where,
+            )
+        elif not self._filled and name_of(handles):
             log.warning(
                 "the changelog of %s does not hold the state of the checkpoint: it is restored from the checkpoint's files, "
                 "and the first epoch writes the difference",
@@ -136,6 +142,13 @@ class KeyedChangelog:
         if not name_of(handles):
             return copy.empty
         return matches(handles, self._groups, copy.markers, self._log.partitions, self._max_parallelism)
+
+    def _contested(self) -> bool:
+        """Whether another job has written to the log since this one did."""
+        markers = self._markers
+        return any(
+            key.writer == self._log.writer and marker.others != others(key, markers) for key, marker in markers.items()
+        )
 
     @property
     def found(self) -> bool:
@@ -203,13 +216,27 @@ class KeyedChangelog:
             HoldfastError: the log has lost records, or did not take them.
         """
         written, name, markers = self._epoch, name_of(handles), self._markers
-        own = [MarkerKey(partition, self._groups.first, self._groups.last) for partition in self._partitions]
-        marked = all(key in markers and markers[key].state == name for key in own)
+        groups, writer = self._groups, self._log.writer
+        foreign = {key: marker for key, marker in markers.items() if key.writer != writer}
+        own = {
+            key: others(key, foreign)
+            for partition in self._partitions
+            for key in (MarkerKey(partition, groups.first, groups.last, writer),)
+        }
+        marked = all(key in markers and (markers[key].state, markers[key].others) == (name, own[key]) for key in own)
         if self._filled and not written.rows and (marked or not name):
             return []
-        self._seed = self._seed or next((markers[key].seed for key in own if key in markers), uuid.uuid4().hex)
-        marker = Marker(name, self._seed, sorted(self._sliced(state)))
-        written.markers = {**dict.fromkeys(set(markers) - set(own)), **dict.fromkeys(own, marker)}
+        if not self._seed:
+            held = (
+                marker.seed for key, marker in valid(markers).items() if (key.first, key.last) == (groups.first, groups.last)
+            )
+            self._seed = next(held, uuid.uuid4().hex)
+        sliced = sorted(self._sliced(state))
+        earlier = [key for key in markers if key.writer == writer and key.first <= groups.last and groups.first <= key.last]
+        written.markers = {
+            **dict.fromkeys(earlier),
+            **{key: Marker(name, self._seed, sliced, beside) for key, beside in own.items()},
+        }
         self._log.mark(written.markers)
         committables, written.delivered = self._log.prepare()
         for partition, offset in written.delivered.first.items():

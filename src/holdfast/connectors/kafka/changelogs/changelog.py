@@ -2,7 +2,7 @@
 
 Transactions are prepared in the task and committed by the driver after the checkpoint, like those of the exactly-once
 sink. A record's key is the key group (u16) and the row's key; that of a marker begins with 0xFFFF, followed by the first
-and the last key group of its subtask (u16 each).
+and the last key group of its subtask (u16 each) and its writer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.connectors.kafka.changelogs.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.changelogs.changelog_reader import KafkaChangelogReader
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.config import admin_properties
-from holdfast.connectors.kafka.sink.committable import KafkaCommittable
+from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.connectors.kafka.sink.output import KafkaOutput
@@ -164,7 +164,7 @@ class KafkaChangelog:
 
     def create_committer(self, job: JobInfo, uid: str) -> ChangelogCommitter:
         """Create the committer of the topic's transactions."""
-        return ChangelogCommitter(self._output(), _without_storage(job), uid)
+        return ChangelogCommitter(self._output(), _without_storage(job), uid, self.where)
 
     def open(self, job: JobInfo, uid: str, subtask: int) -> KafkaChangelogLog:
         """Open the topic in a task."""
@@ -199,6 +199,18 @@ class ChangelogCommitter(KafkaCommitter):
 
     A lost transaction is not written again: the checkpoint's files have its rows, and the tasks fill the log from them.
     """
+
+    _advice = (
+        "The topics of changelogs have the job's name, so each job that shares the brokers needs a name of its own "
+        "(pipeline.name)"
+    )
+
+    def __init__(self, sink: KafkaOutput, job: JobInfo, uid: str, where: str) -> None:
+        super().__init__(sink, job, uid)
+        self._where = where
+
+    def _owner(self, transaction: TransactionalId) -> str:
+        return "another job of this name, with checkpoints in another storage,"
 
     def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
         _logger.warning(

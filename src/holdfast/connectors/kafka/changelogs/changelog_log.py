@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaError
 
-from holdfast.checkpoint.changelog import Delivered, LogRecord, Marker, MarkerKey, Row
+from holdfast.checkpoint.changelog import Delivered, LogRecord, Marker, MarkerKey, Row, writer_of
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable, JobInfo
@@ -86,7 +86,8 @@ class KafkaChangelogLog:
         self._reader = KafkaChangelogReader(output.properties, topic, partitions, tombstone_ms)
         self._all = ClusterView(output.properties, read_committed=False)
         self.id = self._reader.id
-        self._writer = uuid.uuid4().hex[:8]
+        self.writer = writer_of(job.identity, job.storage_uri)
+        self._attempt = uuid.uuid4().hex[:8]
         self._closed = False
         self._client = TransactionClient(output.properties, cancelled=lambda: self._closed)
         self._pool = ProducerPool(self._where, self._make)
@@ -100,7 +101,7 @@ class KafkaChangelogLog:
             self._uid,
             self._subtask,
             self._job.generation,
-            self._writer,
+            self._attempt,
             slot,
             lane,
             self._job.identity,
@@ -133,7 +134,7 @@ class KafkaChangelogLog:
 
     def mark(self, markers: Mapping[MarkerKey, Marker | None]) -> None:
         """Write markers in the epoch's transaction."""
-        keys: list[bytes | None] = [MARKER.pack(MARKED, key.first, key.last) for key in markers]
+        keys: list[bytes | None] = [MARKER.pack(MARKED, key.first, key.last) + key.writer.encode() for key in markers]
         values = [None if marker is None else _encode(marker) for marker in markers.values()]
         self._send(keys, values, [key.partition for key in markers])
 

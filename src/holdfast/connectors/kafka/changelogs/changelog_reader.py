@@ -21,7 +21,7 @@ __all__ = ["GROUP", "MARKED", "MARKER", "KafkaChangelogReader"]
 GROUP = struct.Struct(">H")
 """The key group, with which a record's key begins."""
 MARKER = struct.Struct(">HHH")
-"""The key of a marker: `MARKED`, and the first and the last key group of its subtask."""
+"""How the key of a marker begins: `MARKED`, and the first and the last key group of its subtask. Its writer follows."""
 MARKED = 0xFFFF
 _AT_ONCE = 10_000
 """Records read together."""
@@ -138,7 +138,6 @@ def _record(message: Any) -> LogRecord:
     partition, value = message.partition(), message.value()
     if group != MARKED:
         return LogRecord(partition, message.offset(), Row(group, key[GROUP.size :], value))
-    _, first, last = MARKER.unpack(key)
-    return LogRecord(
-        partition, message.offset(), (MarkerKey(partition, first, last), None if value is None else _decode(value))
-    )
+    _, first, last = MARKER.unpack_from(key)
+    at = MarkerKey(partition, first, last, key[MARKER.size :].decode())
+    return LogRecord(partition, message.offset(), (at, None if value is None else _decode(value)))

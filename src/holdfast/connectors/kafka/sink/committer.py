@@ -53,6 +53,8 @@ _PATIENCE_S = 30.0
 class KafkaCommitter:
     """Commits prepared transactions, aborts those of dead attempts, and empties the outbox."""
 
+    _advice = "Each job needs a prefix of its own: set_transactional_id_prefix(...)"
+
     def __init__(self, sink: KafkaOutput, job: JobInfo, uid: str) -> None:
         self._sink = sink
         self._job = job
@@ -165,19 +167,22 @@ class KafkaCommitter:
         if not others:
             return
         other = others[0]
+        raise ConfigurationError(
+            f"{self._where}: {self._owner(other)} (identity {other.job}; this one is job {self._job.job_name!r}, identity "
+            f"{self._job.identity}) has an open transaction with the transactional id prefix {other.prefix!r}: {other}. "
+            f"{self._advice}. If the other job has ended for good, start again when its transaction has timed out "
+            "(transaction.timeout.ms)"
+        )
+
+    def _owner(self, transaction: TransactionalId) -> str:
+        """The job of another job's transaction."""
         try:
-            tokens = read_tokens(self._sink.properties, token_topic(other.prefix), wait=False)
+            tokens = read_tokens(self._sink.properties, token_topic(transaction.prefix), wait=False)
         except HoldfastError as error:  # they would only tell the other job's name
             _logger.info("%s: the tokens could not be read: %s", self._where, error)
             tokens = {}
-        names = [token.job_name for key, token in tokens.items() if f"/{other.job}/".encode() in key]
-        name = f"job {names[0]!r}" if names else "another job"
-        raise ConfigurationError(
-            f"{self._where}: {name} (identity {other.job}; this one is job {self._job.job_name!r}, identity "
-            f"{self._job.identity}) has an open transaction with the transactional id prefix {other.prefix!r}: {other}. "
-            "Each job needs a prefix of its own: set_transactional_id_prefix(...). If the other job has ended for good, "
-            "start again when its transaction has timed out (transaction.timeout.ms)"
-        )
+        names = [token.job_name for key, token in tokens.items() if f"/{transaction.job}/".encode() in key]
+        return f"job {names[0]!r}" if names else "another job"
 
     def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
         """Rewrite the records of lost transactions, unless they were committed."""
