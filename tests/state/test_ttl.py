@@ -20,6 +20,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.errors import IncompatibleState
 from holdfast.state.cells import entries
+from holdfast.state.rows import ttl
 
 from .backend import Backend
 
@@ -307,6 +308,49 @@ def the_content_of_a_row_is_not_copied_for_each_element_and_entry_that_is_added(
     assert dict(mapped.items()) == {"a": 1, "b": 2, "c": 3}
     assert [id(cell) for cell in backend.space.row[1:]] == held
     backend.close()
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("swept", [2, 20_000])
+def the_content_is_freed_after_a_time_to_live_that_was_made_shorter(
+    kind: str, swept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads the keys; the clean-up that was planned when they were written is a day away."""
+    monkeypatch.setattr(ttl, "_SWEEP", swept)
+    day, hour = 86_400_000, 3_600_000
+    backend = make(kind, ttl=day)
+    for key in range(20):
+        backend.clock.processing_time = key * hour // 2
+        backend.use(key)
+        fill(backend)
+        if key % 5 == 0:
+            backend.checkpoint()
+    backend.checkpoint()
+    backend.states = states(ttl=hour)
+    backend.restart(elsewhere=True)
+    now = backend.clock.processing_time  # the last key was written now
+    backend.use(17)
+    assert read(backend) == EMPTY
+    backend.use(18)
+    assert read(backend) == FULL
+    for _ in range(20):
+        backend.go_to(None).sweep()
+        backend.checkpoint()
+    assert [key for key in range(20) if content(backend, key)] == [18, 19]
+    backend.restart()
+    backend.clock.processing_time = now + hour + hour // 2
+    for _ in range(20):
+        backend.go_to(None).sweep()
+        backend.checkpoint()
+    assert not [key for key in range(20) if content(backend, key)]
+    assert not list(backend.state.timer_queue("ttl").all())
+    backend.close()
+
+
+def content(backend: Backend, key: Any) -> list[Any]:
+    """What a key still has, expired or not."""
+    backend.use(key)
+    return [slot for slot in backend.space.row[1:] if slot is not None]
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])

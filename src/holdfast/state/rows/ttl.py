@@ -2,7 +2,8 @@
 
 Content with a time-to-live is stored with the time of its last write, in ms of processing time. A read removes expired
 content and, unless configured otherwise, does not return it. For keys without further reads, a background clean-up
-removes it at most a quarter of the time-to-live later.
+removes it at most a quarter of the time-to-live later. If the time-to-live was longer when a key was written, its clean-up
+is planned anew after the start.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from holdfast.state.cells.entries import LargeList
 from holdfast.state.cells.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow, Handle
 from holdfast.state.cells.row import CHANGED, DIRTY, filled
 from holdfast.state.rows.table import RowTable
-from holdfast.state.timers.timers import TimerQueue
+from holdfast.state.timers.timers import Timer, TimerQueue
 
 __all__ = ["TTL_HANDLES", "Expiry", "ExpiringRow", "HasProcessingTime"]
 
@@ -39,6 +40,8 @@ class Expiry:
         self.clock = clock
         self._due = due
         self._longest = 0
+        self._too_late: Iterator[list[Timer]] | None = None
+        """What is left to read of the clean-up times that an earlier, longer time-to-live has set."""
         self._handles: list[_Expiring] = []
 
     def watch(self, handle: _Expiring) -> None:
@@ -69,13 +72,21 @@ class Expiry:
         now = self.clock.processing_time
         if not self._due or not self._handles:
             return
-        keys = list({key: None for _, key in islice(self._due.due(now), _SWEEP)})
-        later = self._next_clean_up()
+        next_one = self._next_clean_up()
+        timers = [*islice(self._due.due(now), _SWEEP)]
+        if self._too_late is None:
+            self._too_late = self._due.later(next_one)
+        while len(timers) < _SWEEP and (part := next(self._too_late, None)) is not None:
+            planned = [timer for timer in part if timer[0] > next_one]
+            for timer in planned:
+                self._due.delete(*timer)
+            timers += planned
+        keys = list({key: None for _, key in timers})
         for key, row in zip(keys, table.load(keys)):
             for handle in self._handles:
                 handle.expire(row)
             if any(handle.has_content(row) for handle in self._handles):
-                self._due.register(later, key)
+                self._due.register(next_one, key)
 
 
 class ExpiringRow(CurrentRow):

@@ -292,6 +292,21 @@ class TimerQueue:
                 latest = max(latest, max(map(_time_of, bucket.timers | bucket.new), default=MIN_TIMESTAMP))
         return latest
 
+    def later(self, time: int) -> Iterator[list[Timer]]:
+        """The timers of the buckets after that of ``time``, some with each step; between two steps epochs may run.
+
+        Timers that are set meanwhile, and those whose bucket time reaches meanwhile, may be missing.
+        """
+        for number in sorted(number for number in self._buckets if number > time >> BUCKET_BITS):
+            bucket = self._buckets.get(number)
+            if bucket is None:
+                continue
+            yield from map(list, _parts([*bucket.timers, *bucket.new]))
+            for stored in self._store.loading(number) if bucket.stored else ():
+                if self._buckets.get(number) is not bucket or self._is_near(number):
+                    break
+                yield from map(list, _parts(list(stored - bucket.gone - bucket.removed - bucket.timers)))
+
     # from epoch to epoch
 
     def drain(self) -> list[tuple[Collection[Timer], Collection[Timer]]]:
