@@ -70,7 +70,7 @@ def window_join(d: Drawing, of: str) -> Any:
         for side, stream in enumerate((one, two))
     ]
     together = Stream((*tagged[0].elements, *tagged[1].elements), ordered=False)
-    drawn = aligned(d, together, lambda value: value[1][0], 0, own=False)
+    drawn = aligned(d, together, lambda value: value[1][0], 0, lambda value: value[1])
     elements: list[Element] = []
     kind = d.one_of(f"Paired({in_place})", f"PairedTwice({in_place})", f"Grouped({in_place})")
     for key, window in drawn.windows:
@@ -304,7 +304,7 @@ def columns(d: Drawing, of: str) -> Any:
         if d.one_of(False, True):
             return d.add(f"{rows}.map(of_fields)", stream, of)
     rows = rows or f"{of}.map(as_row)"
-    drawn = aligned(d, stream, functions.key_of, 0, own=False)
+    drawn = aligned(d, stream, functions.key_of, 0)
     elements = []
     for key, window in drawn.windows:
         numbers = [each.value[2] for each in window.elements]

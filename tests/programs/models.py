@@ -228,8 +228,8 @@ def cumulative(most: int, step: int, offset: int = 0) -> Assigner:
     return windows
 
 
-def even_and_odd(size: int) -> Assigner:
-    return lambda element: tumbling(size * (1 + element.value[2] % 2))(element)
+def even_and_odd(size: int, bare: Callable[[Any], Any]) -> Assigner:
+    return lambda element: tumbling(size * (1 + bare(element.value)[2] % 2))(element)
 
 
 def timed_windows(

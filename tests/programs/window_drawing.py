@@ -28,12 +28,14 @@ def ms(time: int) -> str:
     return f"Time.milliseconds({time})"
 
 
-def aligned(d: Drawing, stream: Stream, key: Any, lateness: int, own: bool = True) -> Windows:
-    """Tumbling, sliding and cumulative windows, and the user's own."""
+def aligned(
+    d: Drawing, stream: Stream, key: Any, lateness: int, bare: Callable[[Any], Any] = lambda value: value
+) -> Windows:
+    """Tumbling, sliding and cumulative windows, and the user's own, which are given what is ``bare``."""
     offset = d.one_of(0, 0, 3)
     size, step = d.one_of((20, 10), (30, 10), (20, 5), (30, 20))
     kind, text, assigner = d.one_of(
-        *([("own", f"EvenAndOdd({size})", models.even_and_odd(size))] if own and not lateness else []),
+        *([("own", f"EvenAndOdd({size})", models.even_and_odd(size, bare))] if not lateness else []),
         ("tumbling", f"TumblingEventTimeWindows.of({ms(size)}, {ms(offset)})", models.tumbling(size, offset)),
         ("sliding", f"SlidingEventTimeWindows.of({ms(size)}, {ms(step)}, {ms(offset)})", models.sliding(size, step, offset)),
         (
