@@ -35,6 +35,9 @@ __all__ = ["RowCodec", "packed_array"]
 _pack = msgspec.msgpack.Encoder().encode
 _values_of = msgspec.structs.astuple
 _unpack = msgspec.msgpack.Decoder().decode
+_unpack_head = msgspec.msgpack.Decoder(list[Any]).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError, TypeError)
+"""What decoding bytes raises that are no row of a schema."""
 _WITHOUT_TEXT = (bytes, bytearray, memoryview)
 """Types that have no text form in msgpack."""
 _AT_ONCE = 512
@@ -239,14 +242,26 @@ class RowCodec:
         decoders = self._decoders
         try:
             row = list(self._one(data))
-        except msgspec.ValidationError:  # a row of an earlier schema
-            reader = self._reader(_unpack(data)[0])
-            row = [*reader.one(data), *[None] * (self.width - reader.width)]
-            decoders = reader.decoders
+        except _UNREADABLE:  # a row of an earlier schema
+            row, decoders = self._decode_earlier(data)
         schema = row[0]
         row[0] = flags
         self._decode_cells([key], [row], decoders, schema)
         return row
+
+    def _decode_earlier(self, data: bytes) -> tuple[Row, _Decoders]:
+        """Decode a row of an earlier schema but for its cells; returns the decoders of these, too."""
+        schema = None
+        try:
+            schema = _unpack_head(data)[0]
+            reader = self._reader(schema)
+            return [*reader.one(data), *[None] * (self.width - reader.width)], reader.decoders
+        except _UNREADABLE as error:
+            raise self._unreadable(error, schema) from error
+
+    def _unreadable(self, error: Exception, schema: int | None) -> IncompatibleState:
+        state = f"{self._name!r} of {self._registry.where}"
+        return IncompatibleState(f"a row of state {state} was not written by the schema that it names, {schema}: {error}")
 
     def _decode_cells(self, keys: Sequence[Any], rows: list[Row], decoders: _Decoders, schema_id: int) -> None:
         """Decode the cells of rows of a schema in place.
@@ -289,7 +304,7 @@ class RowCodec:
         """
         try:
             rows = list(map(list, map(self._one, stored)))
-        except msgspec.ValidationError:  # a row of an earlier schema is among them
+        except _UNREADABLE:  # a row of an earlier schema is among them
             return [self.decode(key, data, flags) for key, data in zip(keys, stored)]
         for row in rows:
             row[0] = flags
@@ -372,7 +387,10 @@ class RowCodec:
             IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
         """
         reader = self._reader(schema_id)
-        rows = [[flags, *cells] for cells in reader.many(data)]
+        try:
+            rows = [[flags, *cells] for cells in reader.many(data)]
+        except _UNREADABLE as error:
+            raise self._unreadable(error, schema_id) from error
         if reader.width < self.width:
             for row in rows:
                 row.extend([None] * (self.width - reader.width))

@@ -13,13 +13,15 @@ Pieces of large rows are small, and have a head: a msgpack array of the first th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import chain, compress, islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.checkpoint import files
+from holdfast.checkpoint.parsing import parsing
+from holdfast.errors import CorruptFile
 from holdfast.state.cells.codec import RowCodec, packed_array
 from holdfast.state.cells.row import PERSISTED, UNFLUSHED, Row
 from holdfast.state.keys.key_codec import decode_keys, encode_keys
@@ -141,12 +143,12 @@ class NewestRows:
 
     def add(self, piece: Piece) -> None:
         """Add a piece whose rows are newer than those added before."""
-        schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
+        schema, runs, keys, data, deleted_runs, deleted = _content(piece)
         clip = _clipper(piece, self._groups)
-        for found, of, rows in ((keys, runs, _split(data)), (deleted, deleted_runs, repeat(None))):
+        for found, of, rows in ((keys, runs, _rows_of(piece, data, keys)), (deleted, deleted_runs, repeat(None))):
             if of:
                 groups = chain.from_iterable(map(repeat, of[::2], of[1::2]))
-                self._rows.update(clip(zip(decode_keys(found), zip(repeat(schema), groups, rows)), of))
+                self._rows.update(clip(zip(found, zip(repeat(schema), groups, rows)), of))
 
     def pieces(self) -> list[Piece]:
         """All rows, in pieces by key group."""
@@ -223,26 +225,68 @@ def _enough(rows: int) -> int:
 def read_piece(
     piece: Piece, codec: RowCodec, groups: KeyGroupRange | None
 ) -> tuple[Iterable[tuple[Any, Row]], Iterable[Any]]:
-    """Decode a piece: its rows by key, and its deleted keys; ``groups`` restricts both."""
-    schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
-    owners = decode_keys(keys)
-    held = zip(owners, codec.decode_many(owners, data, schema, PERSISTED | UNFLUSHED))
+    """Decode a piece: its rows by key, and its deleted keys; ``groups`` restricts both.
+
+    Raises:
+        CorruptFile: the piece was not written by `RowPieces`.
+        IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
+    """
+    schema, runs, keys, data, deleted_runs, deleted = _content(piece)
+    rows = codec.decode_many(keys, data, schema, PERSISTED | UNFLUSHED)
+    _check_count(piece, rows, keys)
     clip = _clipper(piece, groups)
-    return clip(held, runs), clip(decode_keys(deleted), deleted_runs)
+    return clip(zip(keys, rows), runs), clip(deleted, deleted_runs)
 
 
 def encoded_rows(piece: Piece, groups: KeyGroupRange | None) -> EncodedRows:
-    """Read a piece without decoding its rows; ``groups`` restricts them and the deleted keys."""
-    schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
+    """Read a piece without decoding its rows; ``groups`` restricts them and the deleted keys.
+
+    Raises:
+        CorruptFile: the piece was not written by `RowPieces`.
+    """
+    schema, runs, keys, data, deleted_runs, deleted = _content(piece)
     clip = _clipper(piece, groups)
-    held = list(clip(decode_keys(keys), runs)), list(clip(_split(data), runs))
-    return EncodedRows(schema, *held, list(clip(decode_keys(deleted), deleted_runs)), in_memory(piece.data))
+    held = list(clip(keys, runs)), list(clip(_rows_of(piece, data, keys), runs))
+    return EncodedRows(schema, *held, list(clip(deleted, deleted_runs)), in_memory(piece.data))
 
 
-def keys_of_head(piece: LeftPiece, groups: KeyGroupRange) -> tuple[int, list[Any]]:
-    """The id of the schema, and the keys of a piece that was left in its file; ``groups`` restricts the keys."""
-    schema, runs, keys = _unpack_head(piece.head)
-    return schema, list(_clipper(piece, groups)(decode_keys(keys), runs))
+def keys_of_head(piece: LeftPiece, groups: KeyGroupRange, where: str) -> tuple[int, list[Any]]:
+    """The id of the schema, and the keys of a piece that was left in its file (``where``); ``groups`` restricts the keys.
+
+    Raises:
+        CorruptFile: the head was not written by `RowPieces`.
+    """
+    with parsing(where, "a head of a piece of rows"):
+        schema, runs, stored = _unpack_head(piece.head)
+        keys = _counted(stored, runs)
+    return schema, list(_clipper(piece, groups)(keys, runs))
+
+
+def _content(piece: Piece) -> tuple[int, list[int], list[Any], memoryview, list[int], list[Any]]:
+    """A piece's schema, runs, keys and rows, and the runs and keys of what was deleted."""
+    with parsing(piece.where, "a piece of rows"):
+        schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
+        return schema, runs, _counted(keys, runs), data, deleted_runs, _counted(deleted, deleted_runs)
+
+
+def _counted(stored: memoryview, runs: list[int]) -> list[Any]:
+    """The keys of these runs, whose numbers a reader relies on."""
+    keys = decode_keys(stored)
+    if len(runs) % 2 or min(runs, default=0) < 0 or sum(runs[1::2]) != len(keys):
+        raise ValueError(f"the runs of {len(keys)} keys are those of others")
+    return keys
+
+
+def _rows_of(piece: Piece, data: memoryview, keys: list[Any]) -> list[msgspec.Raw]:
+    with parsing(piece.where, "a piece of rows"):
+        rows = _split(data)
+    _check_count(piece, rows, keys)
+    return rows
+
+
+def _check_count(piece: Piece, rows: Sized, keys: list[Any]) -> None:
+    if len(rows) != len(keys):
+        raise CorruptFile(piece.where, f"not a piece of rows: {len(rows)} rows of {len(keys)} keys")
 
 
 def _clipper(piece: Piece | LeftPiece, groups: KeyGroupRange | None) -> Callable[[Iterable[T], list[int]], Iterable[T]]:

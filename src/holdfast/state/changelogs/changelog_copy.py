@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from holdfast.checkpoint.changelog import ChangelogReader, LogRecord, LogTruncated, Marker, MarkerKey, Row
+from holdfast.errors import CorruptFile
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.store.store import RocksDBStore
 from holdfast.state.stored.layout import END, FIRST, META
@@ -164,8 +165,12 @@ class ChangelogCopy:
         rows: dict[bytes, bytes | None] = {}
         offsets = self._meta.offsets
         for partition, offset, content in records:
-            offsets[partition] = offset + 1
             if isinstance(content, Row):
+                if not FIRST <= content.key < END:  # it would take the place of what the copy notes of itself
+                    raise CorruptFile(
+                        f"changelog {self._log.id}, partition {partition}, offset {offset}",
+                        f"{content.key!r} is the key of no row",
+                    )
                 if content.group in self._groups:
                     rows[content.key] = content.value
             elif content is not None:
@@ -174,6 +179,7 @@ class ChangelogCopy:
                     # Nothing is written: the marker would make rows look whole that the log may have lost.
                     raise LogTruncated("the log was filled anew from a checkpoint")
                 self._mark(key, marker)
+            offsets[partition] = offset + 1
         self._write(rows)
 
     def _mark(self, key: MarkerKey, marker: Marker | None) -> None:

@@ -57,6 +57,7 @@ _ROW = 7
 """... for rows: kind, field names, values."""
 _PLAIN = {int, str, bytes}
 _LISTS, _TUPLES = {list}, {tuple}
+_NESTED = {list, dict}
 _CORE = {int, str, bytes, float, tuple, type(None), msgspec.msgpack.Ext}
 _MOST_PLACES = 10_000
 """Limit on a decimal key's zeros or decimal places, because it is written out in full."""
@@ -290,7 +291,10 @@ _simplifiers: dict[type, Callable[[Any], Any]] = {}
 
 def _ext(code: int, data: memoryview) -> Any:
     if code == _PICKLED:
-        return pickle.loads(data)
+        try:
+            return pickle.loads(data)
+        except Exception as error:  # pickle may raise anything
+            raise ValueError(f"a stored key cannot be read: {error!r}") from error
     if code == _FROZENSET:
         return frozenset(map(decode_key, _decode(data)))
     if code == _FRACTION:
@@ -307,7 +311,13 @@ def _ext(code: int, data: memoryview) -> Any:
     if code == _ENUM:
         module, name, member = _decode(data)
         kind = _class(module, name)
-        return kind[member] if isinstance(member, str) else kind(member)
+        try:
+            return kind[member] if isinstance(member, str) else kind(member)
+        except (KeyError, ValueError) as error:
+            raise IncompatibleState(
+                f"stored keys are {member!r} of {module}.{name}, which has no such member. Put it back, or start the job "
+                "without its state"
+            ) from error
     if code == _ROW:
         row_kind, names, values = _decode(data)
         return Row.of_values(list(map(_tuples, values)), names, RowKind(row_kind))
@@ -406,6 +416,8 @@ def encode_keys(keys: Sequence[Any]) -> bytes:
 
 
 def _tuples(key: Any) -> Any:
+    if type(key) is dict:
+        raise ValueError("a map is no stored key")
     return tuple(map(_tuples, key)) if type(key) is list else key
 
 
@@ -415,9 +427,15 @@ def decode_key(data: bytes) -> Any:
 
 
 def decode_keys(data: bytes | memoryview) -> list[Any]:
-    """Decode a list of keys; returns the canonical keys."""
-    keys: list[Any] = _decode(data)
+    """Decode a list of keys; returns the canonical keys.
+
+    Raises:
+        ValueError, TypeError, msgspec.MsgspecError: the data are no such list.
+    """
+    keys = _decode(data)
+    if type(keys) is not list:
+        raise ValueError("no list of stored keys")
     kinds = set(map(type, keys))
-    if kinds == _LISTS and list not in set(map(type, chain.from_iterable(keys))):
+    if kinds == _LISTS and _NESTED.isdisjoint(map(type, chain.from_iterable(keys))):
         return list(map(tuple, keys))
-    return [_tuples(key) for key in keys] if list in kinds else keys
+    return keys if _NESTED.isdisjoint(kinds) else [_tuples(key) for key in keys]

@@ -47,7 +47,7 @@ class LateRows:
         self._delta = delta
         self._groups = groups
         self.state = state
-        self.schema, self.keys = keys_of_head(piece, groups)
+        self.schema, self.keys = keys_of_head(piece, groups, delta.where)
         self.piece = piece._replace(head=b"")
         self.rows: list[msgspec.Raw] | None = None
         """The rows of the keys; None: it is not open."""
@@ -70,7 +70,10 @@ class LateRows:
         for each in late:
             data = each.verified()
             each.size = in_memory(data)
-            each.rows = encoded_rows(Piece(each.piece.first, each.piece.last, data), each._groups).rows
+            where = each._delta.where
+            each.rows = encoded_rows(Piece(each.piece.first, each.piece.last, data, where=where), each._groups).rows
+            if len(each.rows) != len(each.keys):
+                raise CorruptFile(where, f"altered: {len(each.rows)} rows of {len(each.keys)} keys in the index")
 
     @property
     def needed(self) -> bool:
@@ -125,6 +128,11 @@ class ArrivingDelta:
         self._present = Present(file.size)
         self.here = False
 
+    @property
+    def where(self) -> str:
+        """The place of the file, for messages."""
+        return self._storage.locate(self._file.path)
+
     def read(self, groups: KeyGroupRange, leaves: Callable[[Section], bool]) -> list[tuple[Change, list[LateRows]]]:
         """The changes of these key groups, with rows that are left."""
         found: list[tuple[Change, list[LateRows]]] = []
@@ -141,14 +149,13 @@ class ArrivingDelta:
     def fetch(self, late: Sequence[LateRows]) -> None:
         """Fetch pieces, in their order, and what lies between them."""
         start, end = late[0].piece.start, late[-1].piece.start + late[-1].piece.length
-        where = self._storage.locate(self._file.path)
         try:
             data = self._storage.get_range(self._file.path, start, end - start)
         except NotFound as error:
-            raise self._error(CorruptFile(where, "missing"), late) from error
+            raise self._error(CorruptFile(self.where, "missing"), late) from error
         if len(data) != end - start:
             reason = f"truncated or altered: {len(data)} bytes instead of {end - start} at {start}"
-            raise self._error(CorruptFile(where, reason), late)
+            raise self._error(CorruptFile(self.where, reason), late)
         self._local.write(self._at + start, data)
         self._present.add(start, end)
 
@@ -156,7 +163,7 @@ class ArrivingDelta:
         """The content of a piece that is here."""
         body = self._local.view(self._at + late.piece.start, late.piece.length)
         try:
-            return open_piece(late.piece, body, self._storage.locate(self._file.path))
+            return open_piece(late.piece, body, self.where)
         except CorruptFile as error:
             raise self._error(error, [late]) from error
 

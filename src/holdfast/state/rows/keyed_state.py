@@ -7,6 +7,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from holdfast.errors import IncompatibleState
 from holdfast.state.keys.key_groups import KeyGroupRange, key_grouper
 from holdfast.state.rows.arriving_deltas import LateRows
 from holdfast.state.rows.space import StateSpace
@@ -171,7 +172,21 @@ class KeyedState:
 
     def apply(self, change: Change, groups: KeyGroupRange | None = None) -> None:
         """Apply a change of a completed epoch; with ``groups``, only its rows in these key groups."""
-        self._families[change.section.state].apply(change, groups)
+        self._family(change.section).apply(change, groups)
+
+    def _family(self, changed: Section) -> Family:
+        """The family of a change's section.
+
+        Raises:
+            IncompatibleState: the checkpoint's schema has no such state.
+        """
+        try:
+            return self._families[changed.state]
+        except KeyError:
+            raise IncompatibleState(
+                f"a delta holds changes of state {changed.state} of {self.registry.where}, which the checkpoint's schema "
+                "does not have"
+            ) from None
 
     def applied(self) -> None:
         """Complete the applied changes (in a restore)."""
@@ -180,12 +195,12 @@ class KeyedState:
 
     def sets_aside(self, changed: Section) -> bool:
         """Whether rows of this section may come late, in a restore."""
-        family = self._families[changed.state]
+        family = self._family(changed)
         return isinstance(family, StateSpace) and family.sets_aside
 
     def set_aside(self, changed: Section, late: Iterable[LateRows]) -> None:
         """Apply changes of a completed epoch whose rows come late."""
-        family = self._families[changed.state]
+        family = self._family(changed)
         assert isinstance(family, StateSpace)
         family.set_aside(late)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.snapshots.sparse_file import SparseFile
@@ -59,41 +61,63 @@ class ArrivingFile(SparseFile):
         self.present.add(start, file.size)
         self._reader.tail = b""
 
-    def lacking_keys(self, keys: Sequence[bytes]) -> Iterator[list[Block]]:
+    # Lookups in the index raise UnknownFormat if it is of another form, and CorruptFile if it is none.
+
+    def lacking_keys(self, keys: Sequence[bytes]) -> list[list[Block]]:
         """The blocks that may hold some of these sorted keys and are lacking."""
         mine = keys[bisect_left(keys, self.first_key) : bisect_right(keys, self.last_key)]
         if self.here or not mine:
-            return iter(())
-        search = self._index()
-        return self._runs(search.run(key, key) for key in mine)
+            return []
+        with self._searching() as search:
+            return list(self._runs(search, (search.run(key, key) for key in mine)))
 
-    def lacking(self, first: bytes, last: bytes) -> Iterator[list[Block]]:
+    def lacking(self, first: bytes, last: bytes) -> list[list[Block]]:
         """The blocks that may hold keys from ``first`` to ``last`` and are lacking."""
-        return iter(()) if self.here else self._runs([self._index().run(first, last)])
+        if self.here:
+            return []
+        with self._searching() as search:
+            return list(self._runs(search, [search.run(first, last)]))
 
     def bound(self, start: bytes) -> bytes:
         """A key behind some of the file's keys from ``start`` on."""
-        search = self._index()
-        numbers = search.run(start, start)
-        return search.separator(numbers[-1] if numbers else search.blocks - 1)
+        with self._searching() as search:
+            numbers = search.run(start, start)
+            return search.separator(numbers[-1] if numbers else search.blocks - 1)
 
     def span(self, first: bytes, last: bytes) -> int:
         """The bytes of the blocks that may hold keys from ``first`` to ``last``; 0 if all of them are here."""
         if self.here or self.first_key > last:
             return 0
-        search = self._index()
-        numbers = search.run(first, last)
-        if not numbers:
-            return 0
-        start, end = search.block(numbers[0]).offset, search.block(numbers[-1]).end
+        with self._searching() as search:
+            numbers = search.run(first, last)
+            if not numbers:
+                return 0
+            start, end = search.block(numbers[0]).offset, search.block(numbers[-1]).end
         return 0 if self.present.has(start, end) else end - start
 
     def block_at(self, offset: int) -> Block | None:
         """The data block at this offset, if there is one."""
-        search = self._index()
-        number = bisect_left(range(search.blocks), offset, key=lambda each: search.block(each).offset)
-        block = search.block(number) if number < search.blocks else None
+        with self._searching() as search:
+            number = bisect_left(range(search.blocks), offset, key=lambda each: search.block(each).offset)
+            block = search.block(number) if number < search.blocks else None
         return block if block is not None and block.offset == offset else None
+
+    @contextmanager
+    def _searching(self) -> Iterator[IndexSearch]:
+        """The index."""
+        with self._refusing():
+            yield self._index()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn any error that the content of the file causes into `CorruptFile`."""
+        try:
+            with parsing(self.reader.where, "a file of RocksDB"):
+                yield
+        except DamagedBlock as damage:
+            raise self.altered(str(damage)) from damage
+        except CorruptFile as error:
+            raise self.telling(error) from error
 
     def _index(self) -> IndexSearch:
         """The index, read when it is first needed."""
@@ -105,9 +129,8 @@ class ArrivingFile(SparseFile):
             search = self._search = IndexSearch(memoryview(self._properties), memoryview(stored))
         return search
 
-    def _runs(self, wanted: Iterable[range]) -> Iterator[list[Block]]:
+    def _runs(self, search: IndexSearch, wanted: Iterable[range]) -> Iterator[list[Block]]:
         """Join blocks that are lacking to runs; a gap that is smaller than the cost of a request belongs to its run."""
-        search = self._index()
         run: list[Block] = []
         last = -1
         for numbers in wanted:
@@ -135,12 +158,8 @@ class ArrivingFile(SparseFile):
             CorruptFile: one is missing or altered.
             StorageError: the storage refused the read, or the retry budget ran out.
         """
-        try:
+        with self._refusing():
             data = self._reader.data(blocks)
-        except DamagedBlock as damage:
-            raise self.altered(str(damage)) from damage
-        except CorruptFile as error:
-            raise self.telling(error) from error
         self.take(blocks[0].offset, data)
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:

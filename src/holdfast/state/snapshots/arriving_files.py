@@ -162,7 +162,11 @@ class ArrivingFiles:
         if named is None or self._arrival.complete:
             return False
         file = next((each for each in self._files if each.file.name == named[1]), None)
-        block = None if file is None else file.block_at(int(named[2]))
+        try:
+            block = None if file is None else file.block_at(int(named[2]))
+        except UnknownFormat:
+            self._arrival.wait()
+            return True
         if file is None or block is None or file.has(block):
             return False
         self._fetch([(file, [block])])

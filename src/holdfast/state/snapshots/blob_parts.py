@@ -91,7 +91,7 @@ class ArrivingBlobFile(SparseFile):
             return iter(())
         chunks = self._index()
         numbers = sorted({bisect_right(chunks, blob.offset, key=_offset) - 1 for blob in blobs})
-        wanted = map(chunks.__getitem__, numbers)
+        wanted = (chunks[number] for number in numbers if number >= 0)  # a value before all chunks is no value
         lacking = (each for each in wanted if not self.present.has(each.offset, each.end))
         return in_runs(lacking, _MOST_IN_LOOKUP, _GAP)
 

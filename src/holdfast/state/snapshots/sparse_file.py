@@ -38,8 +38,15 @@ class RangeReader:
         return self._storage.locate(self.file.path)
 
     def part(self, start: int, length: int) -> bytes:
-        """Bytes of the file, not verified."""
+        """Bytes of the file, not verified.
+
+        Raises:
+            CorruptFile: the file is missing, has another size, or there are no such bytes in it.
+            StorageError: the storage refused the read, or the retry budget ran out.
+        """
         file = self.file
+        if not 0 <= start <= start + length <= file.size:  # no memory is taken for what only an index claims
+            raise CorruptFile(self.where, f"altered: it names {length} bytes at {start}, and has {file.size}")
         last = start + length == file.size
         try:  # one byte more at the end: a longer file is not the one
             data = self._storage.get_range(file.path, start, length + last)

@@ -346,6 +346,8 @@ def _from_lz4(data: memoryview, size: int) -> bytes:
             raise DamagedBlock("a compressed block cannot be unpacked")
         copied = out[-back:]
         out += (copied * (length // back + 1))[:length]
+        if len(out) > size:
+            break
     if len(out) != size:
         raise DamagedBlock("a compressed block cannot be unpacked")
     return bytes(out)
@@ -366,6 +368,9 @@ def _end_of_entries(data: bytes) -> int:
     return len(data) - 4 - 4 * int.from_bytes(data[-4:], "little")
 
 
+_LONGEST_NAME = 4096
+
+
 def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a block of properties or of the metaindex."""
     key, at, end = b"", 0, _end_of_entries(data)
@@ -374,6 +379,8 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, at = _varint(data, at)
         size, at = _varint(data, at)
         key = key[:shared] + data[at : at + length]
+        if len(key) > _LONGEST_NAME:  # else a few bytes each could repeat all bytes before them
+            raise DamagedBlock("a name is too long")
         at += length
         yield key, data[at : at + size]
         at += size

@@ -226,9 +226,13 @@ def chunks_of(size: int, read: Callable[[int, int], bytes]) -> list[Chunk]:
     if _checksum(index) != checksum:
         raise Damaged("its index is altered")
     try:
-        return _unpack_index(index)
+        chunks = _unpack_index(index)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(f"its index cannot be read: {error}") from error
+    ends = [0, *(chunk.end for chunk in chunks)]
+    if ends[-1] > begin or any(chunk.offset < before for chunk, before in zip(chunks, ends)):
+        raise Damaged("its index names chunks that overlap, or are not in the file")
+    return chunks
 
 
 class BlobFile:

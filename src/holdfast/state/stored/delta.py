@@ -85,6 +85,8 @@ class Piece(NamedTuple):
     data: Data
     head: bytes = b""
     """The keys of its rows, to be stored in the index, too; empty: they are not."""
+    where: str = ""
+    """The file that it was read from, for errors."""
 
 
 class LeftPiece(NamedTuple):
@@ -178,7 +180,7 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
     index: list[Any] = []
     for (state, slice, _), dropped, pieces, _ in sorted(changes, key=lambda change: change.section.prefix):
         entries: list[Any] = []
-        for (first, last, _, head), (body, size) in zip(pieces, _compressed(pieces)):
+        for (first, last, _, head, _), (body, size) in zip(pieces, _compressed(pieces)):
             stored.append(body)
             entry = (first, last, len(body), size, xxhash.xxh3_64_intdigest(body))
             entries.append((*entry, head) if head else entry)
@@ -189,7 +191,7 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
 def _compressed(pieces: Iterable[Piece]) -> Iterator[tuple[Data, int]]:
     """Each piece of a section as it is stored, and its size before compression; 0: it is not compressed."""
     futile = 0
-    for _, _, data, _ in pieces:
+    for _, _, data, *_ in pieces:
         large = len(data) >= _LARGE
         hopeless = large and futile >= _FUTILE and futile % _AGAIN != 0
         body, size = (data, 0) if hopeless else compress(data)
@@ -328,10 +330,13 @@ class _Reader:
             if others or (each.dropped and not placed):
                 yield Change(at, each.dropped, [], others or ())
             dropped = each.dropped and not others
-            opened = (Piece(piece.first, piece.last, open_piece(piece, next(bodies), self._where)) for _, piece in placed)
+            opened = (self._opened(piece, next(bodies)) for _, piece in placed)
             for pieces in in_portions(opened, lambda piece: len(piece.data), _CHANGE):
                 yield Change(at, dropped, pieces)
                 dropped = False
+
+    def _opened(self, piece: _Entry, body: memoryview) -> Piece:
+        return Piece(piece.first, piece.last, open_piece(piece, body, self._where), where=self._where)
 
     def stored(self) -> StoredDelta:
         data, index, ends = self.index(whole=True)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.checkpoint.parsing import parsing
 from holdfast.state.stored.delta import Piece
-from holdfast.state.stored.layout import split_key
+from holdfast.state.stored.layout import GROUP_SIZE, split_key
 
 __all__ = [
     "DELETE",
@@ -49,8 +50,17 @@ def entry_piece(entries: Sequence[Entry], width: int) -> Piece:
 
 
 def unpack_entries(piece: Piece) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
-    """The content of a piece: prefixes to drop, keys to put, their values, keys to delete."""
-    return _unpack(piece.data)
+    """The content of a piece: prefixes to drop, keys to put, their values, keys to delete.
+
+    Raises:
+        CorruptFile: the piece was not written by `entry_piece`.
+    """
+    with parsing(piece.where, "a piece of entries"):
+        drops, keys, values, deletes = _unpack(piece.data)
+        shortest = min(map(len, (*drops, *keys, *deletes)), default=GROUP_SIZE)
+        if len(keys) != len(values) or shortest < GROUP_SIZE:
+            raise ValueError(f"{len(keys)} keys with {len(values)} values, a key of {shortest} bytes")
+    return drops, keys, values, deletes
 
 
 def newest_entries(pieces: Iterable[Piece]) -> list[Piece]:

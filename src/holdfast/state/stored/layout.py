@@ -18,11 +18,13 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from holdfast.errors import CorruptFile
 from holdfast.state.keys.key_groups import KeyGroupRange
 
 __all__ = [
     "END",
     "FIRST",
+    "GROUP_SIZE",
     "META",
     "Section",
     "after",
@@ -44,6 +46,8 @@ END: Final = b"\xff" * 12
 _STATE = struct.Struct(">H")
 _SLICE = struct.Struct(">HQ")
 _GROUP = struct.Struct(">H")
+GROUP_SIZE: Final = _GROUP.size
+"""The bytes of a key group in a key, behind the section's prefix."""
 _SIGN = 1 << 63
 
 
@@ -81,8 +85,15 @@ def slice_of(key: bytes) -> int:
     >>> slice_of(section(2, -60_000).prefix)
     -60000
     """
-    number: int = _SLICE.unpack_from(key)[1]
+    try:
+        number: int = _SLICE.unpack_from(key)[1]
+    except struct.error:
+        raise _short(key) from None
     return number - _SIGN
+
+
+def _short(key: bytes) -> CorruptFile:
+    return CorruptFile("a store of state", f"the key {key!r} is too short: Holdfast did not write it")
 
 
 def group_prefix(prefix: bytes, group: int) -> bytes:
@@ -96,7 +107,10 @@ def group_prefix(prefix: bytes, group: int) -> bytes:
 
 def split_key(key: bytes, start: int) -> tuple[int, bytes]:
     """Split a stored key after the section's prefix of ``start`` bytes: the key group, and the key with its entry."""
-    return _GROUP.unpack_from(key, start)[0], key[start + _GROUP.size :]
+    try:
+        return _GROUP.unpack_from(key, start)[0], key[start + _GROUP.size :]
+    except struct.error:
+        raise _short(key) from None
 
 
 def group_range(prefix: bytes, groups: KeyGroupRange) -> tuple[bytes, bytes]:

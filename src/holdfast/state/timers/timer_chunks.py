@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.storage import Data
 from holdfast.state.keys.key_codec import decode_key, decode_keys, encode_key, encode_keys
 from holdfast.state.store.ordered import OrderedStore
@@ -137,15 +138,16 @@ class TimerChunks:
         first = bucket << BUCKET_BITS
         timers: set[Timer] = set()
         chunks: list[bytes] = []
-        for key, value in rows:
-            if value:
-                chunks.append(value)
-            else:
-                timers.add(self._single(key, first))
-        for chunk in chunks:  # in order of key group and number
-            added, removed = unpack_change(chunk[_COUNTS.size :])
-            timers.update(added.moved(first).timers())
-            timers.difference_update(removed.moved(first).timers())
+        with parsing(f"the local store's timers of state {self._state}", "timers"):
+            for key, value in rows:
+                if value:
+                    chunks.append(value)
+                else:
+                    timers.add(self._single(key, first))
+            for chunk in chunks:  # in order of key group and number
+                added, removed = unpack_change(chunk[_COUNTS.size :])
+                timers.update(added.moved(first).timers())
+                timers.difference_update(removed.moved(first).timers())
         return timers
 
     def _rows(self, bucket: int) -> Iterator[tuple[bytes, bytes]]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
+from holdfast.checkpoint.parsing import parsing
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.store.ordered import OrderedStore, Writes
 from holdfast.state.stored.delta import Change, Piece, cut
@@ -76,11 +77,15 @@ class TimerFamily(TimerQueue):
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
         """Apply a change of a completed epoch; with ``groups``, only timers of keys in these key groups."""
         for piece in change.pieces:
-            added, removed = unpack_change(piece.data)
+            with parsing(piece.where, "a piece of timers"):
+                change_of_timers = unpack_change(piece.data)
+                if any((each.namespaces is not None) != self._namespaced for each in change_of_timers):
+                    raise ValueError("timers with namespaces, or without, of a state that has others")
+                added, removed = (each.timers() for each in change_of_timers)
             if groups is not None and not (piece.first in groups and piece.last in groups):
                 added, removed = self._clipped(added, groups), self._clipped(removed, groups)
-            self._changed.update(dict.fromkeys(removed.timers(), False))
-            self._changed.update(dict.fromkeys(added.timers(), True))
+            self._changed.update(dict.fromkeys(removed, False))
+            self._changed.update(dict.fromkeys(added, True))
             if len(self._changed) > _REPLAYED:
                 self.applied()
 
@@ -135,8 +140,7 @@ class TimerFamily(TimerQueue):
             data = pack_change(stored, self._none) if added else pack_change(self._none, stored)
             yield Piece(runs[0], runs[-2], data)
 
-    def _clipped(self, listed: TimerList, groups: KeyGroupRange) -> TimerList:
+    def _clipped(self, timers: list[Timer], groups: KeyGroupRange) -> list[Timer]:
         """The timers of keys in these key groups."""
-        by_group = timers_by_group(listed.timers(), self.groups_of, self._namespaced)
-        mine = [timer for group, timers in by_group.items() if group in groups for timer in timers]
-        return TimerList.of(mine, self._namespaced)
+        by_group = timers_by_group(timers, self.groups_of, self._namespaced)
+        return [timer for group, members in by_group.items() if group in groups for timer in members]

@@ -14,9 +14,9 @@ from holdfast.checkpoint.changelog import LogRecord, LogTruncated, Marker, Marke
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptFile, HoldfastError
 
-__all__ = ["GROUP", "MARKED", "MARKER", "KafkaChangelogReader"]
+__all__ = ["GROUP", "MARKED", "MARKER", "KafkaChangelogReader", "record_of"]
 
 GROUP = struct.Struct(">H")
 """The key group, with which a record's key begins."""
@@ -28,6 +28,8 @@ _AT_ONCE = 10_000
 _POLL_S = 0.05
 """The client waits this long for more records, however few it has."""
 _SILENCE_S = 60.0
+_FOREIGN = (struct.error, ValueError, TypeError, msgspec.MsgspecError, RecursionError)
+"""What reading a record raises that is of another form."""
 _decode = msgspec.msgpack.Decoder(Marker).decode
 
 
@@ -105,7 +107,7 @@ class KafkaChangelogReader:
             for message in messages:
                 error = message.error()
                 if error is None:
-                    records.append(_record(message))
+                    records.append(record_of(message))
                 elif error.code() != KafkaError._PARTITION_EOF:
                     if not error.retriable():
                         raise KafkaException(error)
@@ -132,12 +134,23 @@ class KafkaChangelogReader:
             kept.close()
 
 
-def _record(message: Any) -> LogRecord:
-    key = message.key()
-    (group,) = GROUP.unpack_from(key)
-    partition, value = message.partition(), message.value()
-    if group != MARKED:
-        return LogRecord(partition, message.offset(), Row(group, key[GROUP.size :], value))
-    _, first, last = MARKER.unpack_from(key)
-    at = MarkerKey(partition, first, last, key[MARKER.size :].decode())
-    return LogRecord(partition, message.offset(), (at, None if value is None else _decode(value)))
+def record_of(message: Any) -> LogRecord:
+    """The record in a message of the topic.
+
+    Raises:
+        CorruptFile: Holdfast did not write it.
+    """
+    key, partition, value = message.key(), message.partition(), message.value()
+    try:
+        (group,) = GROUP.unpack_from(key)
+        if group != MARKED:
+            return LogRecord(partition, message.offset(), Row(group, key[GROUP.size :], value))
+        _, first, last = MARKER.unpack_from(key)
+        at = MarkerKey(partition, first, last, key[MARKER.size :].decode())
+        return LogRecord(partition, message.offset(), (at, None if value is None else _decode(value)))
+    except _FOREIGN as error:
+        raise CorruptFile(
+            f"changelog topic {message.topic()}, partition {partition}, offset {message.offset()}",
+            f"not a record of a changelog: {error}. Something else writes to the topic: see who may. If you delete it, "
+            "the job restores from its checkpoint's files, and fills it again",
+        ) from error
