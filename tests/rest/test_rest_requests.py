@@ -79,6 +79,8 @@ def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobM
         assert answer.json()["value"][0]["key"] == shown
     slashed = client.get(f"/jobs/{ID}/state/shops%2Ftotals/count", params={"key": "1"})
     assert "uid 'shops/totals'" in slashed.text
+    of_state = client.get(f"/jobs/{ID}/state/totals/per%2Fday", params={"key": "1"})
+    assert of_state.json()["value"][1] == [[1, "per/day"]]
     for wrong in ({}, {"key": "anna"}, {"key": "NaN"}, {"key": "1", "window": "x"}):
         assert client.get(f"/jobs/{ID}/state/totals/count", params=wrong).status_code == 400
 

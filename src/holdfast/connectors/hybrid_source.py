@@ -117,7 +117,7 @@ class HybridSourceBuilder:
         return HybridSource(self._sources)
 
 
-def _uid(uid: str, number: int) -> str:
+def member_uid(uid: str, number: int) -> str:
     """The uid of one of the sources, under which it may store files."""
     return f"{uid}-{number + 1}"
 
@@ -150,7 +150,9 @@ class _HybridEnumerator:
     def _enter(self, number: int, state: Any | None) -> None:
         self._number = number
         self._finished = False
-        current = self._enumerators[number] = self._sources[number].create_enumerator(self._job, _uid(self._uid, number))
+        current = self._enumerators[number] = self._sources[number].create_enumerator(
+            self._job, member_uid(self._uid, number)
+        )
         current.start(state)
 
     @property
@@ -230,7 +232,7 @@ class _HybridReader:
         if number not in self._readers:
             for earlier in [each for each in self._readers if each < number]:
                 self._readers.pop(earlier).close()
-            context = replace(self._context, uid=_uid(self._context.uid, number))
+            context = replace(self._context, uid=member_uid(self._context.uid, number))
             self._readers[number] = self._sources[number].create_reader(context)
         return self._readers[number].read(replace(part, split=split, payload=payload), max_batch)
 

@@ -26,6 +26,7 @@ from holdfast.graph.pickling import check_picklable, own_copy
 from holdfast.graph.stream_graph import Edge, StreamGraph
 from holdfast.graph.timestamps import check_timestamps
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
+from holdfast.graph.uids import records_uid
 from holdfast.runtime.operators.stateless import IdentityOperator
 from holdfast.runtime.plan.operator import OperatorFactory
 from holdfast.runtime.plan.plan import Chained, ChainEdge, Channel, InputKind, JobPlan, Partitioning, SourceSpec, Vertex
@@ -206,7 +207,7 @@ def _vertex(
         if isinstance(member, OperatorTransformation):
             factory = own_copy(member).in_batch() if batch else own_copy(member)
         else:  # several operators read this source, or one by key: an operator passes its records on
-            uid, factory = f"{uid}-records", IdentityOperator()
+            uid, factory = records_uid(uid), IdentityOperator()
         chained.append(
             Chained(
                 uid,

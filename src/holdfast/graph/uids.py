@@ -17,10 +17,13 @@ from typing import Any
 
 import orjson
 
+from holdfast.checkpoint.metadata import has_output
+from holdfast.checkpoint.paths import safe_name
+from holdfast.connectors.hybrid_source import HybridSource, member_uid
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
 
-__all__ = ["assign_uids"]
+__all__ = ["assign_uids", "records_uid"]
 
 log = logging.getLogger("holdfast")
 _told: set[str] = set()
@@ -35,7 +38,7 @@ def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[
         producers: Operator id -> the ids of its input operators, in order, with the side output of each.
 
     Raises:
-        ConfigurationError: two operators have the same uid.
+        ConfigurationError: two operators have the same uid, or uids that give the same name to what is stored of them.
     """
     uids: dict[int, str] = {}
     owners: dict[str, Physical] = {}
@@ -57,7 +60,38 @@ def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[
                 )
         owners[uid] = operator
         uids[operator.id] = uid
+    _check_names(owners)
     return uids
+
+
+def _check_names(owners: Mapping[str, Physical]) -> None:
+    """Refuse uids whose operators would share files, or be taken for a part of another operator."""
+    named: dict[str, str] = {}
+    for uid, operator in owners.items():
+        if not has_output(uid):
+            raise ConfigurationError(f"The uid '{uid}' of {operator} ends as those of changelogs do: give it another uid.")
+        for name, what in [(uid, uid), *_parts(uid, operator)]:
+            other = named.setdefault(safe_name(name), what)
+            if other != what:
+                raise ConfigurationError(
+                    f"The uids '{other}' and '{what}' give the same name, {safe_name(name)!r}, to what is stored of two "
+                    "operators: change one of them."
+                )
+
+
+def _parts(uid: str, operator: Physical) -> list[tuple[str, str]]:
+    """The uids of an operator's parts, with their names in messages."""
+    if not isinstance(operator, SourceTransformation):
+        return []
+    source = operator.source
+    members = len(source.sources) if isinstance(source, HybridSource) else 0
+    parts = [records_uid(uid), *(member_uid(uid, number) for number in range(members))]
+    return [(part, f"{part} (of {uid})") for part in parts]
+
+
+def records_uid(uid: str) -> str:
+    """The uid of the operator that passes on the records of a source with this uid."""
+    return f"{uid}-records"
 
 
 def _warn_of_alike(operator: Physical, uid: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import xxhash
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -57,9 +58,20 @@ class JobCollector(Collector):
                 of_task = {**of_job, "task_id": vertex.id, "task_name": vertex.name}
                 for metric, value in vertex.values.items():
                     yield _TASK + metric, of_task, value
-            for metric, value in job.user_values.items():
-                operator, _, rest = metric.partition(".")
-                yield _OPERATOR + _valid(rest), {**of_job, "operator_name": operator}, value
+            for (operator, name), value in _of_users(job.user_values).items():
+                yield _OPERATOR + name, {**of_job, "operator_name": operator}, value
+
+
+def _of_users(values: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """The metrics of functions by operator and name; of names that become equal in Prometheus, all but one get a hash."""
+    found: dict[tuple[str, str], float] = {}
+    for metric in sorted(values):
+        operator, _, rest = metric.partition(".")
+        name = _valid(rest)
+        if (operator, name) in found:
+            name += f"_{xxhash.xxh3_64_hexdigest(rest.encode())[:8]}"
+        found[operator, name] = values[metric]
+    return found
 
 
 def _valid(name: str) -> str:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -47,12 +48,20 @@ async def answer(request: Request, job: AnswersQueries) -> dict[str, Any]:
             'give the key as JSON, e.g. ?key="berlin" or ?key=7 (a list is a tuple, an object a Row), and window in ms: '
             f"{error}",
         ) from None
-    uid, name = request.path_params["uid"], request.path_params["name"]
+    uid, name = _place(request)
     try:
         value, checkpoint_id = await asyncio.to_thread(job.query, uid, name, key, window)
     except HoldfastError as error:
         raise HTTPException(404 if isinstance(error, ValueError) else 503, str(error)) from None
     return {"value": _plain(value), "checkpoint-id": checkpoint_id}
+
+
+def _place(request: Request) -> tuple[str, str]:
+    """The uid and the state's name of a request; slashes within them are escaped, where no proxy has undone that."""
+    parts = request.scope.get("raw_path", b"").partition(b"/state/")[2].split(b"/")
+    if len(parts) == 2:
+        return unquote(parts[0]), unquote(parts[1])
+    return request.path_params["uid"], request.path_params["name"]
 
 
 def _refuse(constant: str) -> None:

@@ -12,6 +12,7 @@ The base path must be the same directory for the driver and all workers.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
@@ -203,7 +204,10 @@ class FileSink:
 
 def _owner(job: JobInfo, uid: str) -> str:
     """Return the name of a job's sink, the same in every driver of the job."""
-    return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{job.job_name}\n{uid}".encode())
+    names = f"{job.job_name}\n{uid}"
+    if names.count("\n") > 1:
+        names = json.dumps([job.job_name, uid])
+    return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{names}".encode())
 
 
 class _Part(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.checkpoint.metadata import CHANNEL_STATE, CheckpointMetadata, OperatorCheckpoint, has_output
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.connectors.base import Committable, JudgingSink, JudgingSource, Sink
 from holdfast.errors import IncompatibleState
 from holdfast.runtime.channels.channel_state import other_inputs
@@ -107,6 +108,12 @@ def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | No
     """Why the program cannot resume from the checkpoint: each difference with its remedy."""
     where = f"checkpoint {checkpoint.checkpoint_id}" if not savepoint else f"savepoint {savepoint}"
     where += f" of job {checkpoint.job_name!r}"
+    if not savepoint and checkpoint.job_name != plan.name and JobPaths.of(checkpoint.job_name) == JobPaths.of(plan.name):
+        yield Obstacle(
+            "",
+            f"the directory {JobPaths.of(plan.name).directory!r} of the job {plan.name!r} is that of another one: it has "
+            f"{where}. The names of both give this directory: choose another name",
+        )
     yield from _not_claimed(plan, checkpoint, where)
     for vertex in plan.vertices:
         if vertex.source is not None:
