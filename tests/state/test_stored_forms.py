@@ -30,8 +30,8 @@ LARGE_VALUES = "large_values"
 """In the names of forms in which values lie outside of their rows."""
 BLOBS = "blobs"
 """In the names of forms whose rows lie in blob files."""
-RESTS = "rests"
-"""In the names of forms in which some of them have rests."""
+STUBS = "rests"
+"""In the names of forms in which some of them have stubs."""
 
 
 class Stored(msgspec.Struct):
@@ -57,7 +57,7 @@ def plain(content: dict[Any, Any]) -> list[tuple[Any, Any]]:
         *(f"{kind}_{form}" for kind in BACKENDS for form in ("2", "2_timer_chunks")),
         f"rocksdb_2_{LARGE_VALUES}",
         f"rocksdb_2_{BLOBS}",
-        f"rocksdb_2_{BLOBS}_{RESTS}",
+        f"rocksdb_2_{BLOBS}_{STUBS}",
     ],
 )
 def a_stored_checkpoint_is_restored(tmp_path, name, by):
@@ -71,7 +71,7 @@ def a_stored_checkpoint_is_restored(tmp_path, name, by):
     new.begin(stored.handles, OperatorSchema.of_plain(stored.schema))
     if by == "rocksdb":
         table = new.spaces[False].table()
-        assert bool(table.store.get_rests(table._store_keys(list(KEYS)), b"\x91\x02")[1]) == (RESTS in name)
+        assert bool(table.store.get_stubs(table._store_keys(list(KEYS)), b"\x91\x02")[1]) == (STUBS in name)
     assert plain(new.content(KEYS)) == stored.content
     assert any(each.kind == VALUES for each in new.state.schema.states.values()) == (LARGE_VALUES in name)
     for key in KEYS:
@@ -85,7 +85,7 @@ def store(kind: str, name: str) -> None:
     compaction.MOST_DELTAS = 4
     if LARGE_VALUES in name:
         codec._LARGE_VALUE, large_values._ENOUGH, large_values._RARELY = 1, 1, 10
-    if RESTS in name:
+    if STUBS in name:
         codec._LARGE_VALUE, large_values._ENOUGH = 1, 1
     if BLOBS in name:
         blob_files._LEAST, blob_files._SAVING = 1, 0.0

@@ -186,7 +186,7 @@ def test_values_that_are_hardly_used_leave_rows_that_were_loaded_without_them(ba
     read(backend, 2, 5)
 
 
-def the_rests_are_there_after_a_restart(backend: Backend, values_read: list[int], monkeypatch: pytest.MonkeyPatch):
+def the_stubs_are_there_after_a_restart(backend: Backend, values_read: list[int], monkeypatch: pytest.MonkeyPatch):
     let_unread(backend)
     monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
     backend.begin_base()
@@ -205,7 +205,7 @@ def the_rests_are_there_after_a_restart(backend: Backend, values_read: list[int]
         assert values_read == []
 
 
-def the_collection_of_garbage_keeps_the_rests(backend: Backend, values_read: list[int], monkeypatch: pytest.MonkeyPatch):
+def the_collection_of_garbage_keeps_the_stubs(backend: Backend, values_read: list[int], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(blob_files, "_FILE_SIZE", KEYS * SIZE // 4)
     let_unread(backend)
     table = backend.space.table()
@@ -235,7 +235,7 @@ def test_readers_of_stored_state_get_unread_values(backend: Backend):
 
 
 def test_rows_of_another_column_without_which_they_are_loaded_are_read_whole(tmp_path: Path):
-    """Rests that were written without other values are no rests of these."""
+    """Stubs that were written without other values are no stubs of these."""
     backend = Backend("rocksdb", [COUNT, PROFILE, ANYTHING], tmp_path)
     for version in range(3):
         replace_both(backend, version)

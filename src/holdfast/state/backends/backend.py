@@ -116,7 +116,7 @@ class LocalStore(Protocol):
     def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
         """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
 
-    def fetch_rest(self) -> None:
+    def begin_fetching(self) -> None:
         """Begin to fetch, in the background, what `open` has left in the storage."""
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:

@@ -38,7 +38,7 @@ def merged(
     deltas: Sequence[Handle],
     new_merge: Callable[[], DeltaMerge],
     new_path: Callable[[], str],
-    rest: Callable[[], object],
+    pause: Callable[[], object],
 ) -> list[Handle]:
     """Merge adjacent deltas; returns those that take their place.
 
@@ -47,7 +47,7 @@ def merged(
         deltas: The deltas.
         new_merge: Returns an empty merge.
         new_path: Returns a unique storage path for a delta.
-        rest: Called after each delta; it may raise to end the merge.
+        pause: Called after each delta; it may raise to end the merge.
 
     Raises:
         CorruptFile: a file is missing or altered.
@@ -60,10 +60,10 @@ def merged(
         while at < len(deltas) and (at < first + _LEAST or merge.memory <= _AT_ONCE):
             merge.read(log, deltas[at])
             at += 1
-            rest()
+            pause()
         stored.append(merge.store(log, new_path()))
         kept = merge.kept
-        rest()
+        pause()
     return stored
 
 

@@ -73,7 +73,7 @@ class HeapStore:
     def arriving_deltas(self, deltas: Sequence[Handle]) -> None:
         """Read all of them now: memory takes the rows decoded."""
 
-    def fetch_rest(self) -> None:
+    def begin_fetching(self) -> None:
         """Do nothing: everything has been read."""
 
     def check(self) -> None:

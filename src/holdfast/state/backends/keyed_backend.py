@@ -58,8 +58,8 @@ _CHANGED = 2 << 30
 half a second."""
 _READ_AHEAD = 32 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
-_REST = 3
-"""Seconds that a merge rests for each second of processor time, which the epochs would lack: they share the interpreter."""
+_PAUSE = 3
+"""Seconds that a merge pauses for each second of processor time, which the epochs would lack: they share the interpreter."""
 _SMALL = 2 << 20
 """Size of the largest delta, in bytes, of which `_MANY` are read ahead, and of others `_FEW`."""
 _MANY, _FEW = 16, 4
@@ -160,7 +160,7 @@ class KeyedStateBackend:
             for changes in in_parallel(partial(self._read, groups, arriving), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
         self.state.applied()
-        self._local.fetch_rest()
+        self._local.begin_fetching()
         self._changed = self.state.restored_memory()
 
     def _read(self, groups: KeyGroupRange, arriving: ArrivingDeltas | None, delta: Handle) -> Iterable[_Changes]:
@@ -272,8 +272,8 @@ class KeyedStateBackend:
         kinds = {state.id: state.kind for state in self.state.schema.states.values()}
 
         def run() -> list[Handle]:
-            rests = _Rests(self._ended)
-            return merged(self._deltas, deltas, lambda: DeltaMerge(kinds, groups), lambda: new_path("delta"), rests.rest)
+            throttle = _Throttle(self._ended)
+            return merged(self._deltas, deltas, lambda: DeltaMerge(kinds, groups), lambda: new_path("delta"), throttle.pause)
 
         return run
 
@@ -330,19 +330,19 @@ class KeyedStateBackend:
         self._local.close()
 
 
-class _Rests:
-    """The rests of a thread that works beside the epochs."""
+class _Throttle:
+    """Slows a background thread down, so that it leaves the interpreter to the epochs."""
 
     def __init__(self, ended: Event) -> None:
         self._ended = ended
         self._worked = time.thread_time()
 
-    def rest(self) -> None:
-        """Rest for what the thread has worked since the last rest.
+    def pause(self) -> None:
+        """Pause in proportion to the processor time since the last pause.
 
         Raises:
             CancelledError: the subtask has ended.
         """
-        if self._ended.wait(_REST * (time.thread_time() - self._worked)):
+        if self._ended.wait(_PAUSE * (time.thread_time() - self._worked)):
             raise CancelledError("the subtask has ended")
         self._worked = time.thread_time()

@@ -109,7 +109,7 @@ class RocksDBLocalStore:
         self._store: RocksDBStore | None = None
         self._private = False
         """Whether this object has a store of its own because another process holds the host's store."""
-        self._rests = False
+        self._compaction_off = False
         """Whether RocksDB does not compact the store yet: a restart has better use for the processor."""
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
@@ -184,7 +184,7 @@ class RocksDBLocalStore:
                 log.warning("cannot open the local store %s, rebuilding it from the checkpoint: %s", path, error)
             else:
                 if self._reusable(store, handles, evolved):
-                    self.reused = self._rests = True
+                    self.reused = self._compaction_off = True
                     meta = _Meta.of(store)
                     self._settled = meta.settled
                     if meta.foreign and meta.lineage == self._lineage(handles):
@@ -219,7 +219,7 @@ class RocksDBLocalStore:
             self.files = base.files
             if arriving is not None and not arriving.any():
                 arriving = self._arrival = None
-        self._rests = arriving is not None
+        self._compaction_off = arriving is not None
         settings, compacts = self._settings.rocksdb, arriving is None
         store = RocksDBStore(path, settings, compacts=compacts, arriving=arriving, explain=self._link(path))
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
@@ -325,8 +325,8 @@ class RocksDBLocalStore:
             self.store.flush(wait=False)
         if self._arrival is not None and self._arrival.complete:
             self._arrival = self.store.arriving = None
-        if self._rests and self._arrival is None:
-            self._rests = False
+        if self._compaction_off and self._arrival is None:
+            self._compaction_off = False
             self.store.compact_from_now_on()
 
     @property
@@ -344,7 +344,7 @@ class RocksDBLocalStore:
             self._arrival = Arrival()
         return ArrivingDeltas(storage, self._place.directory, large, self._arrival, self._named)
 
-    def fetch_rest(self) -> None:
+    def begin_fetching(self) -> None:
         """Begin to fetch what the storage has left."""
         if self._arrival is not None:
             self._arrival.begin()

@@ -215,9 +215,9 @@ class RowTable:
             self.rows.update(restored)
             for key in restored if self.codec.large else ():
                 self._bind(key, restored[key])
-        unread, rests = self.unread, set[int]()
+        unread, stubs = self.unread, set[int]()
         if unread is not None and unread.kind:
-            found, rests = self.store.get_rests(self._store_keys(keys), unread.kind)
+            found, stubs = self.store.get_stubs(self._store_keys(keys), unread.kind)
         else:
             found = self.store.get_many(self._store_keys(keys))
         stored = [data for data in found if data is not None]
@@ -229,10 +229,10 @@ class RowTable:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
         whole = loaded
-        if unread is not None and rests:  # how large such a row is, is known once it has changed
-            short = [at in rests for at, data in enumerate(found) if data is not None]
+        if unread is not None and stubs:  # how large such a row is, is known once it has changed
+            short = [at in stubs for at, data in enumerate(found) if data is not None]
             whole = unread.leave(loaded, short)
-            stored = [data for data, rest in zip(stored, short) if not rest]
+            stored = [data for data, stub in zip(stored, short) if not stub]
         self.codec.footprint.sample(whole, self.codec.encode)
         self.codec.footprint.count(len(found) - len(loaded) + len(whole), sum(map(len, stored)))
 
@@ -347,7 +347,7 @@ class RowTable:
         rows = self.rows
         encode = self.codec.committed_encoder()
         puts: list[tuple[bytes, bytes]] = []
-        rests: dict[bytes, bytes] = {}
+        stubs: dict[bytes, bytes] = {}
         deletes: list[bytes] = []
         gone: list[Any] = []
         held = 0
@@ -362,16 +362,16 @@ class RowTable:
                 held += len(data)
                 puts.append((at, data))
                 if unread is not None:
-                    rests[at] = unread.rest(row, encode)
+                    stubs[at] = unread.stub(row, encode)
                 self.in_store = True
             else:
                 deletes.append(at)
                 gone.append(key)
             if held > _BATCH or len(deletes) > _MOST_DELETES:
-                self.store.write(puts, deletes, rests)
-                puts, deletes, rests, held = [], [], {}, 0
+                self.store.write(puts, deletes, stubs)
+                puts, deletes, stubs, held = [], [], {}, 0
         if puts or deletes:
-            self.store.write(puts, deletes, rests)
+            self.store.write(puts, deletes, stubs)
         return gone
 
     def _placed(self, keys: list[Any]) -> Iterator[tuple[Any, bytes]]:

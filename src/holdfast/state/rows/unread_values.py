@@ -1,7 +1,7 @@
 """UnreadValues: large values of a table that stay on the disk when their rows are loaded.
 
-In the store, a row whose large value lies in a blob file may have a rest: the row without the values of some columns. If
-functions rarely read these, the rest is loaded in place of the row, and a `LargeValue` stands for each missing value. It is
+In the store, a row whose large value lies in a blob file may have a stub: the row without the values of some columns. If
+functions rarely read these, the stub is loaded in place of the row, and a `LargeValue` stands for each missing value. It is
 read from the row in the store, which is the one that was loaded: only rows of completed epochs go there, whole ones: before
 changed rows are encoded, what they lack is read.
 """
@@ -59,7 +59,7 @@ class UnreadValues:
         self._table = table
         self._cells: list[int] = []
         self.kind = b""
-        """The kind of the rests that are loaded and written (`OrderedStore.get_rests`); empty: rows are loaded whole."""
+        """The kind of the stubs that are loaded and written (`OrderedStore.get_stubs`); empty: rows are loaded whole."""
         self._unread: dict[int, LargeValue] = {}
         """By cell: what stands in rows for unread values. Rows in memory may have it after rows are loaded whole again."""
 
@@ -80,21 +80,21 @@ class UnreadValues:
         self._cells = sorted(cells)
         self.kind = msgspec.msgpack.encode(self._cells) if self._cells else b""
 
-    def rest(self, row: Row, encode: Callable[[Row], bytes]) -> bytes:
-        """The rest of a row after its kind, in stored form; empty if the row lacks one of the values itself."""
-        rest = [*row]
+    def stub(self, row: Row, encode: Callable[[Row], bytes]) -> bytes:
+        """The stub of a row after its kind, in stored form; empty if the row lacks one of the values itself."""
+        stub = [*row]
         for cell in self._cells:
-            if rest[cell] is None:
+            if stub[cell] is None:
                 return b""
-            rest[cell] = None
-        return self.kind + encode(rest)
+            stub[cell] = None
+        return self.kind + encode(stub)
 
-    def leave(self, loaded: Sequence[Row], rests: Sequence[bool]) -> list[Row]:
-        """Put what stands for unread values into rows, those that are rests; returns the other rows."""
+    def leave(self, loaded: Sequence[Row], stubs: Sequence[bool]) -> list[Row]:
+        """Put what stands for unread values into rows, those that are stubs; returns the other rows."""
         unread = [(cell, self._unread[cell]) for cell in self._cells]
         whole = []
-        for row, rest in zip(loaded, rests):
-            if rest:
+        for row, stub in zip(loaded, stubs):
+            if stub:
                 for cell, value in unread:
                     row[cell] = value
             else:

@@ -8,7 +8,7 @@
 
 A file is written once, from its beginning to its end. Until it is sealed, it has another name, and neither index nor
 trailer. RocksDB holds a `Blob` in place of each value: where it is, and its checksum. Behind it there may be what is read in
-place of the value (`with_rests`).
+place of the value (`with_stubs`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "chunks_of",
     "records",
     "sealing",
-    "with_rests",
+    "with_stubs",
 ]
 
 SUFFIX = ".blobs"
@@ -89,13 +89,13 @@ def place(number: int, offset: int) -> bytes:
     return _PLACE.pack(MARKER, number, offset)
 
 
-def with_rests(found: list[bytes | None], kind: bytes) -> set[int]:
-    """Replace blobs by their rests of this kind, in place; returns where. The other blobs have none of it.
+def with_stubs(found: list[bytes | None], kind: bytes) -> set[int]:
+    """Replace blobs by their stubs of this kind, in place; returns where. The other blobs have none of it.
 
     >>> ((_, blob),) = packed_chunks([(b"key", b"value")], 7, 0).blobs
-    >>> found = [b"row", blob + b"k+rest", None]
-    >>> with_rests(found, b"k+"), found
-    ({1}, [b'row', b'rest', None])
+    >>> found = [b"row", blob + b"k+stub", None]
+    >>> with_stubs(found, b"k+"), found
+    ({1}, [b'row', b'stub', None])
     """
     start = BLOB_SIZE + len(kind)
     places = set()

@@ -32,7 +32,7 @@ from holdfast.state.store.blob_file import (
     unpack_blob,
 )
 from holdfast.state.store.disk_reads import blocks_read
-from holdfast.state.store.ordered import NO_RESTS
+from holdfast.state.store.ordered import NO_STUBS
 from holdfast.state.store.runs import in_runs
 
 __all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
@@ -172,12 +172,12 @@ class BlobFiles:
 
     # values
 
-    def append(self, rows: list[tuple[bytes, bytes]], rests: Mapping[bytes, bytes] = NO_RESTS) -> list[tuple[bytes, bytes]]:
+    def append(self, rows: list[tuple[bytes, bytes]], stubs: Mapping[bytes, bytes] = NO_STUBS) -> list[tuple[bytes, bytes]]:
         """Write rows; returns their keys, each with what RocksDB is to hold in place of its value.
 
         Args:
             rows: The rows.
-            rests: Empty, or for each key what may be read in place of its value (`with_rests`), or nothing.
+            stubs: Empty, or for each key what may be read in place of its value (`with_stubs`), or nothing.
 
         Raises:
             OSError: the file cannot be written.
@@ -195,7 +195,7 @@ class BlobFiles:
                 self._unchecked += file.size - before
                 if file.size >= _FILE_SIZE:
                     self._seal()
-        return [(key, blob + rests[key]) for key, blob in blobs] if rests else blobs
+        return [(key, blob + stubs[key]) for key, blob in blobs] if stubs else blobs
 
     def _seal(self) -> None:
         file, self._current = self._current, None
@@ -321,22 +321,22 @@ class BlobFiles:
         return live / count if count else 0.0
 
     def _live(self, file: BlobFile, run: Sequence[Chunk]) -> tuple[int, list[tuple[bytes, bytes]], dict[bytes, bytes]]:
-        """The number of rows in adjacent chunks, those of them that are live, and by key the rests behind their blobs."""
+        """The number of rows in adjacent chunks, those of them that are live, and by key the stubs behind their blobs."""
         start, number = run[0].offset, file.number
         rows = list(records(file.read(run)))
-        live, rests = [], {}
+        live, stubs = [], {}
         for (key, at, value), held in zip(rows, self._look_up([key for key, _, _ in rows])):
             if held is not None and held[:PLACE_SIZE] == place(number, start + at):
                 live.append((key, value))
-                rests[key] = held[BLOB_SIZE:]
-        return len(rows), live, rests
+                stubs[key] = held[BLOB_SIZE:]
+        return len(rows), live, stubs
 
     def _moved(self, file: BlobFile) -> Iterator[int]:
         """Append a file's live rows to the current one, some at a time; yields the bytes read."""
         for run in in_runs(file.chunks(), _STEP):  # a file that was fetched in part has gaps
-            _, live, rests = self._live(file, run)
+            _, live, stubs = self._live(file, run)
             if live:
-                self._put(self.append(live, rests))
+                self._put(self.append(live, stubs))
             yield run[-1].end - run[0].offset
         with self._lock:
             self._collected.append(file)

@@ -16,15 +16,15 @@ from typing import NamedTuple, Protocol
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.stored.delta import Change
 
-__all__ = ["NO_RESTS", "Family", "OrderedStore", "SortedMemory", "Writes"]
+__all__ = ["NO_STUBS", "Family", "OrderedStore", "SortedMemory", "Writes"]
 
 _BLOCK = 512
 _MIGRATED = 2_000
 """Rows read in one step of a migration: about as many ms as a small epoch can spare."""
 
 
-NO_RESTS: Mapping[bytes, bytes] = MappingProxyType({})
-"""No value is written with a rest."""
+NO_STUBS: Mapping[bytes, bytes] = MappingProxyType({})
+"""No value is written with a stub."""
 
 
 class OrderedStore(Protocol):
@@ -40,25 +40,25 @@ class OrderedStore(Protocol):
             OSError: the store cannot be read.
         """
 
-    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """As `get_many`, but with rests of this kind in place of the values that were written with them; and where.
+    def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """As `get_many`, but with stubs of this kind in place of the values that were written with them; and where.
 
         Raises:
             OSError: the store cannot be read.
         """
 
     def keeps_apart(self, prefix: bytes) -> bool:
-        """Whether large values of the state whose keys have this prefix lie apart: their rests are quicker to read."""
+        """Whether large values of the state whose keys have this prefix lie apart: their stubs are quicker to read."""
 
     def write(
-        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
     ) -> None:
         """Put values and delete keys, atomically.
 
         Args:
             puts: The keys with their values.
             deletes: The keys to delete.
-            rests: Empty, or for each key what `get_rests` may return in place of its value: kind and rest, or nothing.
+            stubs: Empty, or for each key what `get_stubs` may return in place of its value: kind and stub, or nothing.
 
         Raises:
             OSError: the store cannot be written.
@@ -147,8 +147,8 @@ class SortedMemory:
         """The values of these keys."""
         return list(map(self._values.get, keys))
 
-    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """The values of these keys: none takes longer to read than its rest."""
+    def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """The values of these keys: none takes longer to read than its stub."""
         return self.get_many(keys), set()
 
     def keeps_apart(self, prefix: bytes) -> bool:
@@ -156,7 +156,7 @@ class SortedMemory:
         return False
 
     def write(
-        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
     ) -> None:
         """Put values and delete keys."""
         values = self._values

@@ -10,7 +10,7 @@ from itertools import islice
 
 from holdfast.common.rocksdb_options import RocksDBOptions as _O
 from holdfast.errors import StorageError
-from holdfast.state.store.ordered import NO_RESTS, SortedMemory
+from holdfast.state.store.ordered import NO_STUBS, SortedMemory
 from holdfast.state.store.store import RocksDBStore
 
 __all__ = ["SpillingStore"]
@@ -59,16 +59,16 @@ class SpillingStore:
         """The values of these keys."""
         return self._rows.get_many(keys)
 
-    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """The values of these keys, some of them replaced by their rests, and where."""
-        return self._rows.get_rests(keys, kind)
+    def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """The values of these keys, some of them replaced by their stubs, and where."""
+        return self._rows.get_stubs(keys, kind)
 
     def keeps_apart(self, prefix: bytes) -> bool:
         """Whether large values of the state with this prefix lie apart."""
         return self._rows.keeps_apart(prefix)
 
     def write(
-        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
     ) -> None:
         """Put values and delete keys."""
         if self._disk is None:
@@ -77,7 +77,7 @@ class SpillingStore:
             if self._room < 0:
                 self.spill()
         with self._remedy():
-            self._rows.write(puts, deletes, rests)
+            self._rows.write(puts, deletes, stubs)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Delete all keys in ``[start, end)``."""

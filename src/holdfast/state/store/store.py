@@ -31,10 +31,10 @@ from rocksdict import (
 from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
-from holdfast.state.store.blob_file import with_rests
+from holdfast.state.store.blob_file import with_stubs
 from holdfast.state.store.blob_files import BlobFiles, ValueSeparation, blobs_in
 from holdfast.state.store.incomplete_files import IncompleteFiles
-from holdfast.state.store.ordered import NO_RESTS
+from holdfast.state.store.ordered import NO_STUBS
 from holdfast.state.stored.layout import END, META
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
@@ -242,8 +242,8 @@ class RocksDBStore:
             self.arriving.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
         return self._with_values(self._read(lambda: self._look_up(keys)))
 
-    def get_rests(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """As `get_many`, but of values in blob files that were written with a rest of this kind, the rest; and where.
+    def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
+        """As `get_many`, but of values in blob files that were written with a stub of this kind, the stub; and where.
 
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
@@ -251,7 +251,7 @@ class RocksDBStore:
         if self.arriving is not None:
             return self.get_many(keys), set()
         found = self._read(lambda: self._look_up(keys))
-        places = with_rests(found, kind)
+        places = with_stubs(found, kind)
         return self._with_values(found), places
 
     def _with_values(self, found: list[bytes | None]) -> list[bytes | None]:
@@ -281,7 +281,7 @@ class RocksDBStore:
         return self._separation.keeps_apart(prefix[:2])
 
     def write(
-        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), rests: Mapping[bytes, bytes] = NO_RESTS
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
     ) -> None:
         """Put and delete rows, atomically, as an `OrderedStore`; no value begins with `MARKER` of `blob_file`.
 
@@ -291,7 +291,7 @@ class RocksDBStore:
         rows, large = self._separation.split(puts)
         if large:
             with self._watched():
-                rows += self._blobs.append(large, rests)
+                rows += self._blobs.append(large, stubs)
         self._write(rows, tuple(deletes))
         if large and self.arriving is None:
             with self._watched():
