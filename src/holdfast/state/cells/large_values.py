@@ -5,7 +5,7 @@ change of the small one stores both again. Flink has a column family for each st
 Here the values of a column leave their rows while they are large and few accesses to the row use them, and come back when
 most do. To write a value in place of another one without reading that is a use, too: in its row it is written with the rest.
 But then the old value need not be read: it stays on the disk, and the row is loaded without it
-(`holdfast.state.rows.unread_values`).
+(`holdfast.state.rows.lazy_columns`).
 """
 
 from __future__ import annotations

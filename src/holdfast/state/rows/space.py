@@ -21,9 +21,9 @@ from holdfast.state.cells.row_pieces import encoded_rows
 from holdfast.state.cells.typed import handle_class
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.arriving_deltas import LateRows
+from holdfast.state.rows.lazy_columns import LazyColumns
 from holdfast.state.rows.table import RowTable, store_keys
 from holdfast.state.rows.ttl import TTL_HANDLES, ExpiringRow, Expiry, HasProcessingTime
-from holdfast.state.rows.unread_values import UnreadValues
 from holdfast.state.store.ordered import Family, OrderedStore, Writes
 from holdfast.state.stored.delta import Change
 from holdfast.state.stored.layout import Section, after, group_prefix, section, slice_of
@@ -254,7 +254,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         accessed = table.touched_rows()
         for column, uses in self._uses.items():
             unused, unread = uses.judge(len(accessed))
-            left = table.unread is not None and column in table.unread
+            left = table.lazy is not None and column in table.lazy
             large = left or ((unused or unread) and self.codec.are_large(column, accessed))
             if unused and large:
                 self.values_of(column)
@@ -262,10 +262,10 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             elif unused is False:
                 self.codec.leaving.discard(column)
             if unread and large and column not in self.codec.outside:
-                table.unread = table.unread or UnreadValues(self, table)
-                table.unread.add(column)
-            elif left and table.unread and (unread is False or column in self.codec.outside):
-                table.unread.discard(column)
+                table.lazy = table.lazy or LazyColumns(self, table)
+                table.lazy.add(column)
+            elif left and table.lazy and (unread is False or column in self.codec.outside):
+                table.lazy.discard(column)
 
     def _move_out(self, keys: list[Any], rows: list[Row]) -> None:
         """Move the values of leaving columns out of rows that have changed."""
@@ -379,8 +379,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         for table in self.tables.values():
             row = table.rows.get(key)
             if row is not None and row[0] & DIRTY:
-                if table.unread is not None:
-                    table.unread.complete([key], [row])
+                if table.lazy is not None:
+                    table.lazy.complete([key], [row])
                 self.codec.check(key, row, self.where)
 
     def completed(self) -> None:

@@ -21,9 +21,9 @@ from holdfast.state.cells.row_pieces import EncodedRows, RowPieces, deleted_piec
 from holdfast.state.keys.key_codec import decode_key, encode_key, have_plain_form
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.arriving_deltas import LateRows
+from holdfast.state.rows.lazy_columns import LazyColumns
 from holdfast.state.rows.restored_rows import RestoredRows, in_blocks
 from holdfast.state.rows.row_loading import part_rows, rows_of, unflushed_keys, untouched_keys
-from holdfast.state.rows.unread_values import UnreadValues
 from holdfast.state.store.ordered import OrderedStore, migrate
 from holdfast.state.stored.delta import Piece
 from holdfast.state.stored.layout import after, group_prefix, group_range, split_key
@@ -95,7 +95,7 @@ class RowTable:
         "restored",
         "rows",
         "store",
-        "unread",
+        "lazy",
     )
 
     def __init__(
@@ -136,7 +136,7 @@ class RowTable:
         self._touched_keys: list[Any] = []
         """The keys of the rows loaded in this epoch, each once."""
         self._touched_rows: list[Row] = []
-        self.unread: UnreadValues | None = None
+        self.lazy: LazyColumns | None = None
         """The values without which rows are loaded; None: there never were any."""
         self.resize()
 
@@ -215,9 +215,9 @@ class RowTable:
             self.rows.update(restored)
             for key in restored if self.codec.large else ():
                 self._bind(key, restored[key])
-        unread, stubs = self.unread, set[int]()
-        if unread is not None and unread.kind:
-            found, stubs = self.store.get_stubs(self._store_keys(keys), unread.kind)
+        lazy, stubs = self.lazy, set[int]()
+        if lazy is not None and lazy.kind:
+            found, stubs = self.store.get_stubs(self._store_keys(keys), lazy.kind)
         else:
             found = self.store.get_many(self._store_keys(keys))
         stored = [data for data in found if data is not None]
@@ -229,9 +229,9 @@ class RowTable:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
         whole = loaded
-        if unread is not None and stubs:  # how large such a row is, is known once it has changed
+        if lazy is not None and stubs:  # how large such a row is, is known once it has changed
             short = [at in stubs for at, data in enumerate(found) if data is not None]
-            whole = unread.leave(loaded, short)
+            whole = lazy.fill_in(loaded, short)
             stored = [data for data, stub in zip(stored, short) if not stub]
         self.codec.footprint.sample(whole, self.codec.encode)
         self.codec.footprint.count(len(found) - len(loaded) + len(whole), sum(map(len, stored)))
@@ -252,8 +252,8 @@ class RowTable:
             kept: list[Row] = []
             part_rows(touched_keys, touched_rows, at, at + _PART, self.codec.width > 2, changed, kept, deleted, idle)
             if changed:
-                if self.unread is not None:
-                    self.unread.complete(changed, kept)
+                if self.lazy is not None:
+                    self.lazy.complete(changed, kept)
                 if self.codec.leaving:
                     self._move_out(changed, kept)
                 encoder.add(changed, kept, self._groups_of(changed))
@@ -351,9 +351,9 @@ class RowTable:
         deletes: list[bytes] = []
         gone: list[Any] = []
         held = 0
-        unread = self.unread
-        if unread is not None and not (unread.kind and self.store.keeps_apart(self.prefix)):
-            unread = None
+        lazy = self.lazy
+        if lazy is not None and not (lazy.kind and self.store.keeps_apart(self.prefix)):
+            lazy = None
         for key, at in self._placed(unflushed):
             row = rows[key]
             row[0] &= ~UNFLUSHED
@@ -361,8 +361,8 @@ class RowTable:
                 data = encode(row)
                 held += len(data)
                 puts.append((at, data))
-                if unread is not None:
-                    stubs[at] = unread.stub(row, encode)
+                if lazy is not None:
+                    stubs[at] = lazy.stub(row, encode)
                 self.in_store = True
             else:
                 deletes.append(at)

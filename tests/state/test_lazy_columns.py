@@ -92,7 +92,7 @@ def read(backend: Backend, version: int, count: int) -> None:
         assert backend.handles["count"].value() == count
 
 
-def unread(backend: Backend, key: int = 0) -> bool:
+def is_missing(backend: Backend, key: int = 0) -> bool:
     """Whether the row of a key is loaded without its value."""
     backend.use(key)
     return type(backend.space.row[2]) is LargeValue
@@ -102,7 +102,7 @@ def let_unread(backend: Backend) -> None:
     """Replace the values until they are not read any more; their version is then 2, and the count 3."""
     for version in range(3):
         replace(backend, version)
-    assert unread(backend)
+    assert is_missing(backend)
     backend.checkpoint()
     forget(backend)
 
@@ -142,7 +142,7 @@ def test_rows_are_loaded_whole_again_if_most_accesses_read_the_value(backend: Ba
     backend.checkpoint()
     forget(backend)
     values_read.clear()
-    assert not unread(backend)
+    assert not is_missing(backend)
     assert len(values_read) == 1
     replace(backend, 3)
     read(backend, 3, 4)
@@ -201,7 +201,7 @@ def the_stubs_are_there_after_a_restart(backend: Backend, values_read: list[int]
             backend.checkpoint()
             forget(backend)
         values_read.clear()
-        assert unread(backend)
+        assert is_missing(backend)
         assert values_read == []
 
 
@@ -226,7 +226,7 @@ def the_collection_of_garbage_keeps_the_stubs(backend: Backend, values_read: lis
     assert len(values_read) == KEYS
 
 
-def test_readers_of_stored_state_get_unread_values(backend: Backend):
+def test_readers_of_stored_state_get_lazy_columns(backend: Backend):
     let_unread(backend)
     backend.restart(elsewhere=True)
     columns = declare_stored(backend.state, "keyed", {})

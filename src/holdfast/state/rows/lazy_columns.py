@@ -1,9 +1,9 @@
-"""UnreadValues: large values of a table that stay on the disk when their rows are loaded.
+"""LazyColumns: columns whose large values stay on the disk when their rows are loaded.
 
-In the store, a row whose large value lies in a blob file may have a stub: the row without the values of some columns. If
-functions rarely read these, the stub is loaded in place of the row, and a `LargeValue` stands for each missing value. It is
-read from the row in the store, which is the one that was loaded: only rows of completed epochs go there, whole ones: before
-changed rows are encoded, what they lack is read.
+The store may hold a stub beside a row whose large value lies in a blob file: the row without the values of some columns.
+While functions rarely read these, loads read the stub, and a `LargeValue` stands for each missing value. It is read on
+demand from the row in the store. That is the row that was loaded, because only whole rows of completed epochs go there:
+missing values of changed rows are read before the rows are encoded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from holdfast.state.cells.large_values import HasKey, LargeValue
 from holdfast.state.cells.row import Row, filled
 
-__all__ = ["UnreadValues"]
+__all__ = ["LazyColumns"]
 
 
 class Table(Protocol):
@@ -46,8 +46,8 @@ class _OnDemand:
         """Nothing to remove: the whole row will be written again."""
 
 
-class UnreadValues:
-    """The columns without whose values a table's rows are loaded.
+class LazyColumns:
+    """The columns of a table that loads leave on the disk until they are read.
 
     Args:
         space: Has the current key.
@@ -59,9 +59,9 @@ class UnreadValues:
         self._table = table
         self._cells: list[int] = []
         self.kind = b""
-        """The kind of the stubs that are loaded and written (`OrderedStore.get_stubs`); empty: rows are loaded whole."""
-        self._unread: dict[int, LargeValue] = {}
-        """By cell: what stands in rows for unread values. Rows in memory may have it after rows are loaded whole again."""
+        """The kind of stubs that are loaded and written (`OrderedStore.get_stubs`); empty: rows are loaded whole."""
+        self._placeholders: dict[int, LargeValue] = {}
+        """What stands for missing values, by cell. Rows in memory keep it when later rows are loaded whole again."""
 
     def __contains__(self, column: int) -> bool:
         return column + 1 in self._cells
@@ -69,7 +69,7 @@ class UnreadValues:
     def add(self, column: int) -> None:
         """Load rows without the values of this column from now on."""
         cell = column + 1
-        self._unread.setdefault(cell, LargeValue(self._space, _OnDemand(self._table, cell)))
+        self._placeholders.setdefault(cell, LargeValue(self._space, _OnDemand(self._table, cell)))
         self._choose({*self._cells, cell})
 
     def discard(self, column: int) -> None:
@@ -81,7 +81,7 @@ class UnreadValues:
         self.kind = msgspec.msgpack.encode(self._cells) if self._cells else b""
 
     def stub(self, row: Row, encode: Callable[[Row], bytes]) -> bytes:
-        """The stub of a row after its kind, in stored form; empty if the row lacks one of the values itself."""
+        """The row's stub in stored form, after its kind; empty if the row has no value in one of the columns."""
         stub = [*row]
         for cell in self._cells:
             if stub[cell] is None:
@@ -89,32 +89,32 @@ class UnreadValues:
             stub[cell] = None
         return self.kind + encode(stub)
 
-    def leave(self, loaded: Sequence[Row], stubs: Sequence[bool]) -> list[Row]:
-        """Put what stands for unread values into rows, those that are stubs; returns the other rows."""
-        unread = [(cell, self._unread[cell]) for cell in self._cells]
+    def fill_in(self, loaded: Sequence[Row], stubs: Sequence[bool]) -> list[Row]:
+        """Put placeholders into the rows that are stubs; returns the other rows."""
+        placeholders = [(cell, self._placeholders[cell]) for cell in self._cells]
         whole = []
-        for row, stub in zip(loaded, stubs):
-            if stub:
-                for cell, value in unread:
+        for row, is_stub in zip(loaded, stubs):
+            if is_stub:
+                for cell, value in placeholders:
                     row[cell] = value
             else:
                 whole.append(row)
         return whole
 
     def complete(self, keys: Sequence[Any], rows: Sequence[Row]) -> None:
-        """Read what these rows in memory lack.
+        """Read the missing values of these rows in memory.
 
         Raises:
             OSError: the store cannot be read, or has lost a row.
         """
-        for cell, unread in self._unread.items():
-            if left := [at for at, row in enumerate(rows) if row[cell] is unread]:
-                for at, whole in zip(left, _whole(self._table, [keys[at] for at in left])):
+        for cell, placeholder in self._placeholders.items():
+            if missing := [at for at, row in enumerate(rows) if row[cell] is placeholder]:
+                for at, whole in zip(missing, _whole(self._table, [keys[at] for at in missing])):
                     rows[at][cell] = whole[cell]
 
 
 def _whole(table: Table, keys: list[Any]) -> list[Row]:
-    """The store's rows of these keys, which are there."""
+    """The store's rows of these keys, all of which it has."""
     rows = table.look_up(keys)
     for key, row in zip(keys, rows):
         if not filled(row):
