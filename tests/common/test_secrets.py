@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
 import pytest
 
-from holdfast.common.secrets import masked, masked_settings
+from holdfast.common.secrets import concealed, masked, masked_settings
+from holdfast.errors import CorruptFile, UserCodeError
+from holdfast.runtime.driver.launch import Launch
 
 
 @pytest.mark.parametrize(
@@ -34,3 +41,43 @@ def a_known_secret_is_not_shown_wherever_it_stands() -> None:
     settings = {"s3.secret-key": "hush-hush", "uri": "s3://key:x/hush-hush", "a.token": "ab"}
     assert masked_settings(settings)["uri"] == "s3://key:x/******"
     assert masked("refused: hush-hush, of a table", settings) == "refused: ******, of a table"
+
+
+def a_known_secret_is_in_no_part_of_a_traceback() -> None:
+    settings = {"s3.secret-key": "hush-hush"}
+    try:
+        try:
+            raise PermissionError(13, "refused hush-hush", "/s3/hush-hush")
+        except OSError as error:
+            error.add_note("tried hush-hush") if sys.version_info >= (3, 11) else None
+            try:
+                raise CorruptFile("s3://key:hush-hush@bucket/x", "gone") from error
+            except CorruptFile as damage:
+                raise UserCodeError("a function raised hush-hush", key="'hush-hush'") from damage
+    except UserCodeError as error:
+        failure = concealed(error, settings)
+        shown = "".join(traceback.format_exception(failure))
+        assert "hush-hush" not in "".join(line for line in shown.splitlines() if not line.startswith("    "))
+        assert shown.count("******") == 5 + (sys.version_info >= (3, 11)) - 1
+        assert failure.key == "'******'"
+
+
+def a_programs_last_words_are_without_the_secrets_of_its_settings(tmp_path: Path) -> None:
+    for said in ("ValueError", "HoldfastError"):
+        program = f"""
+from holdfast.errors import HoldfastError
+from holdfast.runtime.driver.launch import launched
+launched()
+raise {said}("refused: hush-" + "hush, of jdbc:postgresql://me:secret-word@db/shop")
+"""
+        launch = Launch("id", {"s3.secret-key": "hush-hush"}, str(tmp_path / "log"), False).store(tmp_path)
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env=dict(Launch.environment(launch)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 1
+        assert f"{said}: refused: ******, of jdbc:postgresql://me:******@db/shop\n" in ended.stderr
+        assert "Traceback" in ended.stderr

@@ -211,3 +211,26 @@ def test_values_that_sqlite_does_not_know_are_written_as_texts(tmp_path: Path) -
     made.prepare_commit()
     made.close()
     assert table(path) == [(None, None, None, None), ("2024-02-29", "2024-02-29 12:30:00", 1.5, b"\x00\xff")]
+
+
+@pytest.mark.parametrize(
+    "url", ["me:hush-hush@nowhere/shop", "nowhere/shop?user=me&password=hush-hush", "nowhere/hush-hush"]
+)
+def the_password_is_in_no_text_about_the_database(url: str) -> None:
+    builder = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(f"jdbc:mysql://{url}").with_user_name("me")
+    made = builder.with_password("hush-hush").build()
+    assert "hush" not in repr(made)
+    assert "hush" not in repr(builder)
+    with pytest.raises(ConfigurationError, match=r"names no database") as refused:
+        Database(made)
+    assert "hush" not in str(refused.value)
+
+
+def the_password_is_in_no_error_of_the_database(path: Path) -> None:
+    builder = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(f"jdbc:sqlite:{path}.hush-hush/none")
+    with pytest.raises(ConfigurationError, match="cannot connect to jdbc:sqlite:") as refused:
+        JdbcSink.sink(UPSERT, ROWS, builder.with_password("hush-hush").build()).validate()
+    assert "hush" not in str(refused.value)
+    with pytest.raises(TypeError) as given:
+        JdbcSink.sink(UPSERT, builder.build(), ROWS)
+    assert "hush" not in str(given.value)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
-__all__ = ["MASK", "masked", "masked_settings", "names_secret"]
+__all__ = ["MASK", "concealed", "masked", "masked_settings", "names_secret"]
+
+E = TypeVar("E", bound=BaseException)
 
 MASK = "******"
 _WORDS = (
@@ -39,6 +42,32 @@ def masked(text: str, settings: Mapping[str, str] | None = None) -> str:
     for value in {value for name, value in (settings or {}).items() if names_secret(name) and len(value) >= _SHORTEST}:
         text = text.replace(value, MASK)
     return _IN_TEXT.sub(rf"\1{MASK}", _IN_URL.sub(rf"\1{MASK}", text))
+
+
+def concealed(error: E, settings: Mapping[str, str]) -> E:
+    """The same error; its texts and those of what has caused it are `masked`, as a traceback shows them.
+
+    >>> str(concealed(ValueError("HTTP 403 for key AKIA-hush"), {"s3.secret-key": "AKIA-hush"}))
+    'HTTP 403 for key ******'
+    """
+
+    def shown(value: Any) -> Any:
+        return masked(value, settings) if isinstance(value, str) else value
+
+    chain: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while chain:
+        each = chain.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        chain += (each.__cause__, each.__context__)
+        each.args = tuple(map(shown, each.args))
+        for name, value in vars(each).items():
+            setattr(each, name, list(map(shown, value)) if name == "__notes__" else shown(value))
+        if isinstance(each, OSError):  # it tells what it has been made with, not its arguments
+            each.strerror, each.filename = shown(each.strerror), shown(each.filename)
+    return error
 
 
 def masked_settings(settings: Mapping[str, str]) -> dict[str, str]:

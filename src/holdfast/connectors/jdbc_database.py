@@ -59,10 +59,12 @@ class Database:
         found = re.match(r"jdbc:(postgresql|sqlite):(.+)", options.db_url)
         if found is None:
             raise ConfigurationError(
-                f"the URL {options.db_url!r} names no database that Holdfast can write to: use "
+                f"the URL {options.without_secrets(options.db_url)!r} names no database that Holdfast can write to: use "
                 "jdbc:postgresql://host:port/database or jdbc:sqlite:path."
             )
-        self.url = options.db_url
+        self.url = options.without_secrets(options.db_url)
+        """The URL without a password."""
+        self._options = options
         self._login = {"user": options.user_name, "password": options.password}
         self._is_sqlite = found.group(1) == "sqlite"
         self._place = found.group(2)
@@ -82,6 +84,10 @@ class Database:
     def bound(self, row: Iterable[Any]) -> tuple[Any, ...]:
         """The values of a row as the library takes them: SQLite has no decimals, dates and times, and gets texts."""
         return tuple(map(_text_of_sqlite, row)) if self._is_sqlite else tuple(row)
+
+    def said(self, error: BaseException) -> str:
+        """What an error of the library says, without a password."""
+        return self._options.without_secrets(str(error).strip())
 
     def connect(self) -> Any:
         """Open a connection without autocommit."""

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from holdfast.common.secrets import masked
 from holdfast.errors import ConfigurationError
 
 __all__ = ["JdbcConnectionOptions", "JdbcExecutionOptions"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JdbcConnectionOptions:
     """A database, as a JDBC URL, and its user; made by `JdbcConnectionOptionsBuilder`."""
 
     db_url: str
     driver_name: str | None = None
     user_name: str | None = None
-    password: str | None = field(default=None, repr=False)
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"JdbcConnectionOptions({self.without_secrets(self.db_url)}, user_name={self.user_name!r})"
+
+    def without_secrets(self, text: str) -> str:
+        """A text, such as the URL or an error of the database, without the password."""
+        return masked(text, {"password": self.password or ""})
 
     def get_db_url(self) -> str:
         """The URL."""

@@ -79,7 +79,7 @@ class JdbcSink:
             connection = database.connect()
         except database.library.Error as error:
             raise ConfigurationError(
-                f"the JdbcSink cannot connect to {database.url}: {str(error).strip()}. Check the URL, the user and the "
+                f"the JdbcSink cannot connect to {database.url}: {database.said(error)}. Check the URL, the user and the "
                 "password, and whether the database runs."
             ) from error
         with closing(connection):
@@ -88,7 +88,8 @@ class JdbcSink:
                 connection.cursor().execute(explain, (None,) * parameters(self._sql))
             except database.library.Error as error:
                 raise ConfigurationError(
-                    f"{database.url} refuses the statement of the JdbcSink: {str(error).strip()}\n  statement: {self._sql}\n"
+                    f"{database.url} refuses the statement of the JdbcSink: {database.said(error)}\n"
+                    f"  statement: {self._sql}\n"
                     "  Create the table before the job starts, and check the names and the number of columns."
                 ) from error
 
@@ -168,7 +169,7 @@ class _JdbcWriter:
                 if attempt == retries:
                     raise ServiceUnavailable(
                         f"the JdbcSink (uid {self._uid!r}) cannot write to {self._database.url}, after {retries} retries: "
-                        f"{str(error).strip()}"
+                        f"{self._database.said(error)}"
                     ) from error
                 sleep(min(attempt + 1.0, _LONGEST_WAIT))
             except (library.Error, *_MISFITS) as error:

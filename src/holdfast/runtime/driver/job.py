@@ -26,6 +26,7 @@ from holdfast.common.job_client import HeldCheckpoint, JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
+from holdfast.common.secrets import concealed
 from holdfast.common.system.json_log import add_log_fields, log_as_json
 from holdfast.common.values.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
@@ -86,7 +87,7 @@ def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job
         job = Job(plan, session, replan)
     except ConfigurationError as error:
         log.debug("job %r cannot run", plan.name, exc_info=True)
-        raise in_short(error) from None
+        raise concealed(in_short(error), plan.config) from None
     job.start()
     return job
 
@@ -281,7 +282,8 @@ class Job(JobClient):
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
         except BaseException as error:
             log.debug("job %r failed", self._plan.name, exc_info=True)
-            status, outcome = self._status_after(error, owned), in_short(error)
+            status = self._status_after(error, owned)
+            outcome = concealed(in_short(error), self._plan.config)
         failure = str(outcome) if isinstance(outcome, BaseException) else ""
         deletes = status is JobStatus.CANCELED and self._plan.settings.delete_on_cancellation
         if not deletes:

@@ -10,13 +10,15 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
+from holdfast.common.secrets import masked
 from holdfast.compiled import FRAMES
 from holdfast.errors import HoldfastError
 
@@ -86,7 +88,7 @@ def launched() -> Launch | None:
         return None
     launch = msgspec.json.decode(Path(path).read_bytes(), type=Launch)
     _begin_log(launch)
-    sys.excepthook = _show_error
+    sys.excepthook = partial(_show_error, launch.settings)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # an orderly end, as at Ctrl-C
     return launch
@@ -114,13 +116,16 @@ def _begin_log(launch: Launch) -> None:
         logger.addHandler(file)
 
 
-def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show an error that ends the program: the user's frames, and those of Holdfast only if it has a bug."""
+def _show_error(
+    settings: Mapping[str, str], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Show an error that ends the program: the user's frames, those of Holdfast only if it has a bug, and no secrets."""
     if isinstance(error, KeyboardInterrupt):
         return  # `holdfast run` says how the job has ended
     if isinstance(error, HoldfastError):
         trace = _users_frames(trace)
-    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+    shown = "".join(traceback.format_exception(kind, error.with_traceback(trace), trace))
+    print(masked(shown, settings), end="", file=sys.stderr)
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:
