@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from holdfast.metrics.job import RUNNING_EPOCH, TERMINAL, JobSnapshot, VertexSnapshot
 from holdfast.metrics.profile import EpochRecord, VertexProfile
+from holdfast.metrics.standstills import LASTS_S, Finding, silent_sources, standstills
 
-__all__ = ["LASTS_S", "SILENT_S", "STANDS_S", "Finding", "findings"]
-
-LASTS_S = 8.0
-"""What the driver does for so many seconds lasts."""
-STANDS_S = 6.0
-"""A call that has not returned for so many seconds stands still."""
-SILENT_S = 12.0
-"""An epoch of which no task tells anything for so many seconds stands still; new processes need some to start."""
+__all__ = ["Finding", "findings"]
 
 _WINDOW = 20
 """The number of latest epochs that count."""
@@ -26,21 +19,6 @@ _MOST = 6
 _RECENTLY_MS = 300_000
 _SHORT_BACKLOG_S = 5.0
 """The time to read a backlog that is no cause for concern."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One answer."""
-
-    kind: str
-    """``good``, ``slow`` or ``bad``."""
-    title: str
-    detail: str
-    remedy: str = ""
-    share: float = 0.0
-    """The share of the time that it takes, from 0 to 1; 0: it is no matter of time."""
-    vertex: str = ""
-    """The id of the vertex concerned."""
 
 
 def findings(job: JobSnapshot) -> list[Finding]:
@@ -59,53 +37,8 @@ def _troubles(job: JobSnapshot) -> Iterator[Finding]:
         what = "The job failed" if job.status == "FAILED" else "The job restarted within the last minutes"
         yield Finding("bad", what, f"{last.exception_name}{where}.", "The page 'Failures and restarts' shows the traceback.")
     if job.status not in TERMINAL:
-        yield from _standstills(job)
-
-
-def _standstills(job: JobSnapshot) -> Iterator[Finding]:
-    """What does not go on."""
-    for seconds, why in job.silent.values():
-        yield Finding(
-            "bad",
-            "A source does not answer",
-            f"{why}, for {seconds:.0f} s.",
-            "Look at the brokers and the network.",
-        )
-    for what, seconds in job.activities.items():
-        if seconds < LASTS_S:
-            continue
-        if not what.startswith(RUNNING_EPOCH):
-            yield Finding(
-                "bad",
-                f"The driver is {what} for {seconds:.0f} s",
-                "The job waits for it.",
-                "Look at the systems that it needs: the checkpoint storage, the brokers of sources and sinks.",
-            )
-            continue
-        standing = [task for task in job.standing if task.same_call_seconds >= STANDS_S]
-        for task in standing[:3]:
-            yield Finding(
-                "bad",
-                f"The operator {task.operator} stands still",
-                f"A call has not returned for {task.same_call_seconds:.0f} s, in subtask {task.subtask + 1} on host "
-                f"{task.host} (process {task.process}): it is at {task.where}.",
-                "If it will not return, `holdfast cancel --force` ends the job; its next start computes the epoch again.",
-            )
-        if not job.standing and seconds >= SILENT_S:
-            yield Finding(
-                "bad",
-                f"The epoch runs for {seconds:.0f} s, and no task tells what it does",
-                "Its tasks wait for free cores, the processes of task slots are stopped or cannot be reached, or the "
-                "checkpoint storage does not answer.",
-                "Look at Spark's executors, at the hosts of the job, and at the storage.",
-            )
-        elif job.standing and not standing:
-            task = job.standing[0]
-            yield Finding(
-                "slow",
-                f"The epoch runs for {seconds:.0f} s",
-                f"Its tasks go on: {task.operator}, subtask {task.subtask + 1} on host {task.host}, is at {task.where}.",
-            )
+        yield from silent_sources(job)
+        yield from standstills(job)
 
 
 def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
@@ -113,7 +46,7 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
     if job.status in TERMINAL:
         return Finding("good", "The job has ended", f"Its last epoch was {epochs[-1].number}.")
     rate = job.values["numRecordsInPerSecond"]
-    if any(finding.kind == "bad" for finding in _standstills(job)):
+    if any(finding.kind == "bad" for finding in (*silent_sources(job), *standstills(job))):
         return Finding(
             "bad", "The job stands still", f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above."
         )

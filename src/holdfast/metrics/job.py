@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,8 +20,8 @@ from holdfast.metrics.stats import (
     Failure,
     JobEvent,
     LateRecord,
+    Observed,
     RestoredCheckpoint,
-    StandingTask,
     VertexStats,
 )
 from holdfast.metrics.traces import TraceReporter
@@ -105,8 +105,8 @@ class JobSnapshot:
     profile: ProfileSnapshot
     activities: Mapping[str, float]
     """What the driver does just now, e.g. ``running epoch 7``, with its age in seconds."""
-    standing: tuple[StandingTask, ...]
-    """What the task slots tell of the tasks of an epoch that lasts, the longest standing call first."""
+    observed: Observed
+    """What the driver has found out about something that lasts."""
     silent: Mapping[str, tuple[float, str]]
     """The sources whose systems do not answer: by uid, for how many seconds, and what is known of it."""
 
@@ -120,7 +120,7 @@ class JobSnapshot:
             failures=tuple(replace(each, text=f"{each.exception_name}: {HIDDEN}") for each in self.failures),
             events=tuple(each._replace(text=HIDDEN) if each.kind in _TOLD_WITH_ERRORS else each for each in self.events),
             late=(),
-            standing=tuple(each._replace(where=each.where.partition(": ")[0]) for each in self.standing),
+            observed=self.observed.without_text(),
             profile=replace(
                 self.profile,
                 epochs=tuple(replace(each, failure=HIDDEN) if each.failure else each for each in self.profile.epochs),
@@ -209,8 +209,9 @@ class JobMetrics:
         self._events: deque[JobEvent] = deque(maxlen=_EVENTS_KEPT)
         self._late: deque[LateRecord] = deque(maxlen=_LATE_KEPT)
         self._profile = Profile()
-        self._activities: dict[str, float] = {}
-        self._standing: tuple[StandingTask, ...] = ()
+        self._activities: dict[str, tuple[float, int]] = {}
+        """Since when, and in which thread."""
+        self._observed = Observed()
         self._silent: dict[str, tuple[float, str]] = {}
         self._last_checkpoint = self._began
         self._traces: TraceReporter | None = None
@@ -237,7 +238,7 @@ class JobMetrics:
     def doing(self, what: str) -> Iterator[None]:
         """Something that the driver does in the block, and that may last."""
         with self._lock:
-            self._activities[what] = self._clock()
+            self._activities[what] = self._clock(), threading.get_ident()
         try:
             yield
         finally:
@@ -252,10 +253,15 @@ class JobMetrics:
             else:
                 self._silent[uid] = self._silent.get(uid, (self._clock(), ""))[0], silence
 
-    def tasks_stand(self, standing: Sequence[StandingTask]) -> None:
-        """Set what the task slots tell of the running epoch; nothing once it has ended."""
+    def threads(self) -> Mapping[str, int]:
+        """The threads that do what the driver does just now, by activity."""
         with self._lock:
-            self._standing = tuple(standing)
+            return {what: thread for what, (_, thread) in self._activities.items()}
+
+    def observe(self, observed: Observed) -> None:
+        """Set what the driver has found out about something that lasts."""
+        with self._lock:
+            self._observed = observed
 
     def plan(self, plan: Mapping[str, Any]) -> None:
         """Set the job's plan, ``{"nodes": [...]}`` in the shape of Flink's REST API."""
@@ -382,8 +388,8 @@ class JobMetrics:
                 late=tuple(reversed(self._late)),
                 plan=self._last.plan,
                 profile=self._profile.snapshot(1000 * now),
-                activities={what: now - since for what, since in self._activities.items()},
-                standing=self._standing,
+                activities={what: now - since for what, (since, _) in self._activities.items()},
+                observed=self._observed,
                 silent={uid: (now - since, why) for uid, (since, why) in self._silent.items()},
             )
 
@@ -417,7 +423,7 @@ class JobMetrics:
             "totalNumberOfCheckpoints": sums.completed + sums.failed,
             "numStateFetches": sums.states_needed - sums.states_found,
             "numStandbyTakeovers": sums.takeovers,
-            "currentActivityMs": 0 if ended else round(1000 * (now - min(self._activities.values(), default=now))),
+            "currentActivityMs": 0 if ended else round(1000 * (now - min(self._activities.values(), default=(now, 0))[0])),
             "numUnreachableSources": len(self._silent),
             "timeSinceLastCheckpointMs": round(1000 * ((ended[0] if ended else now) - self._last_checkpoint)),
         }

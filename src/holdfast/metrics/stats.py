@@ -16,8 +16,10 @@ __all__ = [
     "Failure",
     "JobEvent",
     "LateRecord",
+    "Observed",
     "OperatorStats",
     "RestoredCheckpoint",
+    "SparkTasks",
     "StandbyStats",
     "StandingTask",
     "Straggler",
@@ -51,9 +53,40 @@ class StandingTask(NamedTuple):
     seconds: float
     """How long the task has run."""
     same_call_seconds: float
-    """How long one call of a function has not returned; 0: calls return, or none of the program's functions runs."""
+    """How long one call has not returned, of a function or of Holdfast's own; 0: calls return."""
     where: str
     """The line where it stands."""
+    computes: bool = False
+    """Whether it uses the processor; otherwise it waits."""
+    fault: str = ""
+    """What keeps the process of the slot from telling this itself, e.g. that it is stopped."""
+
+
+class SparkTasks(NamedTuple):
+    """The tasks of the running epoch, as Spark's scheduler knows them."""
+
+    running: int
+    waiting: int
+
+
+class Observed(NamedTuple):
+    """What the driver has found out about something that lasts."""
+
+    tasks: tuple[StandingTask, ...] = ()
+    """What is told of the tasks of the running epoch, the longest standing call first."""
+    spark: SparkTasks | None = None
+    """None: not known."""
+    unanswered: Mapping[str, float] = {}
+    """The systems that were asked and do not answer, with seconds."""
+    lines: Mapping[str, str] = {}
+    """The lines at which the driver is, by activity."""
+
+    def without_text(self) -> Observed:
+        """The same without the text of lines."""
+        return self._replace(
+            tasks=tuple(task._replace(where=task.where.partition(": ")[0]) for task in self.tasks),
+            lines={what: line.partition(": ")[0] for what, line in self.lines.items()},
+        )
 
 
 class JobEvent(NamedTuple):

@@ -93,6 +93,9 @@ def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | 
         def _cores(self) -> int:
             return os.cpu_count() or 1
 
+        def _tasks(self) -> None:
+            """There is no Spark."""
+
         def _new_executor(self, setup: JobSetup) -> ClosableExecutor:
             return Executor(setup, self._storage)
 

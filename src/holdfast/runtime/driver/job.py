@@ -32,7 +32,7 @@ from holdfast.common.values.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, Fenced, JobFailed, SparkGone, StorageError
 from holdfast.metrics.job import JobMetrics
-from holdfast.metrics.stats import EpochStats
+from holdfast.metrics.stats import EpochStats, SparkTasks
 from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.driver.coordinator import Coordinator, EpochExecutor
 from holdfast.runtime.driver.exclusive_sinks import check_exclusive
@@ -43,6 +43,7 @@ from holdfast.runtime.driver.presence import Presence
 from holdfast.runtime.driver.queries import Answer, StateQueries
 from holdfast.runtime.driver.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.driver.scaling_scope import scope_of
+from holdfast.runtime.driver.standstills import StandstillReader
 from holdfast.runtime.host.shipping import in_short
 from holdfast.runtime.plan.autoscaling import Autoscaler
 from holdfast.runtime.plan.plan import JobPlan
@@ -51,8 +52,7 @@ from holdfast.runtime.protocol.pacing import Pace
 from holdfast.runtime.protocol.restart import restart_strategy
 from holdfast.runtime.protocol.statistics import edge_between, plan_shape
 from holdfast.runtime.records.samples import EdgeSample
-from holdfast.runtime.slots.standstill import StandstillReader
-from holdfast.runtime.spark.spark import SparkExecutor, begin_slots, restore_early
+from holdfast.runtime.spark.spark import SparkExecutor, begin_slots, epoch_tasks, restore_early
 from holdfast.runtime.spark.spark_context import spark_context
 from holdfast.runtime.task.changelogs import changelog_topics, check_changelogs
 from holdfast.state.stored.delta_files import verify_contents
@@ -211,6 +211,9 @@ class Job(JobClient):
         """The number of tasks that run at the same time."""
         return int(self._spark.defaultParallelism)
 
+    def _tasks(self) -> SparkTasks | None:
+        return epoch_tasks(self._spark, str(self._id))
+
     def _start_spark(self, uri: str, continues: bool) -> SparkContext:
         """Start Spark. Its JVM may be starting already; independent work is done meanwhile.
 
@@ -276,7 +279,7 @@ class Job(JobClient):
                 if self._presence is not None:
                     self._presence.show(self)
                 owned = True
-                with contextlib.closing(StandstillReader(self._storage, self._paths, self._metrics)):
+                with contextlib.closing(StandstillReader(self._storage, self._paths, self._metrics, self._tasks)):
                     self._coordinator.run()
                 status = self._wanted_end or JobStatus.FINISHED
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))

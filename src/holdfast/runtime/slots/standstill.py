@@ -1,4 +1,4 @@
-"""Standstill: what a task slot tells of a task that does not go on, and how the driver hears of it.
+"""Standstill: what a task slot tells of a task that does not go on.
 
 A task that stands still reports nothing: its function, a broker or the storage does not return. So a thread of the slot
 looks at the task every few seconds, and puts what it sees into the checkpoint storage, which driver and slots reach on any
@@ -17,26 +17,28 @@ from types import CodeType, FrameType
 
 import msgspec
 
-from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.compiled import FRAMES
 from holdfast.errors import StorageError
-from holdfast.metrics.diagnosis import LASTS_S, SILENT_S, STANDS_S
-from holdfast.metrics.job import RUNNING_EPOCH, JobMetrics
 from holdfast.metrics.stats import StandingTask
 from holdfast.runtime.async_io.event_loop import awaited
 from holdfast.runtime.host.local_directory import host_name
 from holdfast.runtime.records.user_code import place_of
 
-__all__ = ["StandstillReader", "TaskWatch", "read_standstills"]
+__all__ = ["LOOK_S", "TaskWatch"]
 
 log = logging.getLogger("holdfast.slot")
 
 LOOK_S = 3.0
-"""A task is looked at every so many seconds, and what was seen is read as often."""
-_TOLD_EVERY_S = 60.0
-_MOST = 50
-"""Slots that the driver reads of."""
+"""A task is looked at every so many seconds."""
+_COMPUTES = 0.1
+"""A thread with a larger share of a processor's time computes, even where others want it, too."""
+_RESTS = 0.02
+"""One with a smaller share waits."""
+_WAITS_PER_S = 20.0
+"""With more waits a second it does not stay in one, but goes on slowly."""
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = ("site-packages", "dist-packages")
 
 
 class TaskWatch:
@@ -45,12 +47,14 @@ class TaskWatch:
     Args:
         storage: The checkpoint storage.
         path: Where to put what is seen.
+        look_s: The seconds between two looks.
     """
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    def __init__(self, storage: Storage, path: str, look_s: float = LOOK_S) -> None:
         self._storage = storage
         self._path = path
-        self._main = threading.get_ident()
+        self._look_s = look_s
+        self._main, self._main_id = threading.get_ident(), threading.get_native_id()
         self._changed = threading.Condition()
         self._task: tuple[int, str, int, Callable[[], str]] | None = None
         self._base: CodeType | None = None
@@ -91,34 +95,35 @@ class TaskWatch:
         """Look at the task until it ends."""
         epoch, vertex, subtask, operator = task
         call: object | None = None
-        """The call of a function, or the request, that the task is at."""
-        since = 0.0
+        """What the task is at: the call of a function, a request, or a wait of Holdfast's own."""
+        since = looked = began
+        used, waits = self._spent()
         while True:
             with self._changed:
-                if self._changed.wait_for(lambda: self._task is not task, LOOK_S):
+                if self._changed.wait_for(lambda: self._task is not task, self._look_s):
                     break
-            now = time.monotonic()
+            now, (used_now, waits_now) = time.monotonic(), self._spent()
+            share, often = (used_now - used) / (now - looked), (waits_now - waits) / (now - looked)
             innermost = sys._current_frames().get(self._main)
-            function = _first_call(innermost, self._base)
-            running: object | None = function
-            where = _place(innermost, function)
-            if running is None and (request := awaited(self._main)) is not None:
-                running, where = request
-            if running is None or running is not call:
+            running, where = self._at(innermost, rests=share < _RESTS and often < _WAITS_PER_S)
+            if running is None or running != call:
                 call, since = running, now
-            seen = StandingTask(
-                epoch=epoch,
-                vertex=vertex,
-                operator=operator() or vertex,
-                subtask=subtask,
-                host=host_name(),
-                process=os.getpid(),
-                seconds=now - began,
-                same_call_seconds=now - since,
-                where=where,
+            self._tell(
+                StandingTask(
+                    epoch=epoch,
+                    vertex=vertex,
+                    operator=operator() or vertex,
+                    subtask=subtask,
+                    host=host_name(),
+                    process=os.getpid(),
+                    seconds=now - began,
+                    same_call_seconds=now - since,
+                    where=where,
+                    computes=share > _COMPUTES,
+                )
             )
-            del innermost, function, running
-            self._tell(seen)
+            looked, used, waits = now, used_now, waits_now
+            del innermost, running
         call = None
         if self._told:
             self._told = False
@@ -126,6 +131,27 @@ class TaskWatch:
                 self._storage.delete([self._path])
             except StorageError as error:
                 log.debug("what was told of a task that stood still remains: %s", error)
+
+    def _at(self, innermost: FrameType | None, *, rests: bool) -> tuple[object | None, str]:
+        """What the task is at, equal as long as that goes on (None: nothing that lasts), and the line.
+
+        While the same call of a function runs, its frame is the same object: a function that is slow and goes on has
+        another one each time. A loop of Holdfast's own stays at its line, too, but only one that waits uses no processor.
+        """
+        function = _first_call(innermost, self._base)
+        where = _place(innermost, function)
+        if function is not None:
+            return function, where
+        request = awaited(self._main)
+        if request is not None:
+            return request
+        return (_own_calls(innermost, self._base) if rests else None), where
+
+    def _spent(self) -> tuple[float, int]:
+        """The seconds for which the task's thread has used a processor, and how often it has waited for something."""
+        used = time.clock_gettime(time.pthread_getcpuclockid(self._main))
+        with open(f"/proc/self/task/{self._main_id}/status") as status:
+            return used, next(int(line.split()[1]) for line in status if line.startswith("voluntary"))
 
     def _tell(self, seen: StandingTask) -> None:
         self._told = True
@@ -139,91 +165,46 @@ def _ours(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(FRAMES)
 
 
-def _first_call(innermost: FrameType | None, base: CodeType | None) -> FrameType | None:
-    """The outermost frame of the program's function that runs; None: none runs.
+def _of_python(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith("<frozen") or (file.startswith(_LIBRARY) and not any(each in file for each in _PACKAGES))
 
-    While the same call runs, it is the same object: a function that is slow and goes on has another one each time.
-    """
+
+def _first_call(innermost: FrameType | None, base: CodeType | None) -> FrameType | None:
+    """The outermost frame of the program's function that runs; None: none runs."""
     found, frame = None, innermost
     while frame is not None and frame.f_code is not base:
-        if not _ours(frame):
+        if not _ours(frame) and not _of_python(frame):
             found = frame
         frame = frame.f_back
     return found
 
 
+def _own_calls(innermost: FrameType | None, base: CodeType | None) -> tuple[tuple[FrameType, int], ...]:
+    """The frames of Holdfast below the one that runs the task, with their positions.
+
+    What they call in libraries does not count: there may be waits that end and begin again.
+    """
+    found: list[tuple[FrameType, int]] = []
+    frame = innermost
+    while frame is not None and frame.f_code is not base:
+        if found or _ours(frame):
+            found.append((frame, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
 def _place(innermost: FrameType | None, call: FrameType | None) -> str:
-    """The line at which the task is, with its text: that of the program's function, or else the innermost one."""
+    """The line at which the task is, with its text: that of the program's function, or else Holdfast's innermost one."""
     frame = call or innermost
     if frame is None:
         return "outside of Python"
+    if call is None:
+        while frame.f_back is not None and not _ours(frame):
+            frame = frame.f_back  # a library's line says less than the one that calls it
+        return place_of(frame)
     inner = innermost
     while inner is not None and inner.f_code.co_filename != frame.f_code.co_filename:
         inner = inner.f_back  # the deepest line of the file with the function
     frame = inner or frame
     return place_of(frame)
-
-
-def read_standstills(storage: Storage, paths: JobPaths, epoch: int) -> list[StandingTask]:
-    """What the slots have told of the tasks of an epoch, the longest standing call first.
-
-    Raises:
-        StorageError: the storage does not answer.
-    """
-    found = []
-    for path in storage.list(paths.standstills_prefix)[:_MOST]:
-        try:
-            seen = msgspec.json.decode(storage.get(path), type=StandingTask)
-        except (StorageError, msgspec.MsgspecError):
-            continue  # it has just ended, or belongs to another release
-        if seen.epoch == epoch:
-            found.append(seen)
-    return sorted(found, key=lambda seen: -seen.same_call_seconds)
-
-
-class StandstillReader:
-    """Reads in the driver what the slots tell of an epoch that lasts, in a thread, for the job's metrics and the log."""
-
-    def __init__(self, storage: Storage, paths: JobPaths, metrics: JobMetrics) -> None:
-        self._storage, self._paths, self._metrics = storage, paths, metrics
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-standstills", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread, and delete what slots have left behind."""
-        self._over.set()
-        self._thread.join()
-        if self._metrics.snapshot().standing:
-            try:
-                self._storage.delete(self._storage.list(self._paths.standstills_prefix))
-            except StorageError as error:
-                log.debug("what slots told of tasks that lasted remains: %s", error)
-
-    def _run(self) -> None:
-        told = -_TOLD_EVERY_S
-        while not self._over.wait(LOOK_S):
-            job = self._metrics.snapshot()
-            age, epoch = next(
-                ((age, what) for what, age in job.activities.items() if what.startswith(RUNNING_EPOCH)), (0.0, "")
-            )
-            if age < LASTS_S:
-                self._metrics.tasks_stand(())
-                continue
-            try:
-                seen = read_standstills(self._storage, self._paths, int(epoch.removeprefix(RUNNING_EPOCH)))
-            except StorageError as error:
-                log.debug("it is not known what the task slots do: %s", error)
-                continue
-            self._metrics.tasks_stand(seen)
-            now = time.monotonic()
-            standing = [each for each in seen if each.same_call_seconds >= STANDS_S]
-            if (standing or (not seen and age >= SILENT_S)) and now - told >= _TOLD_EVERY_S:
-                told = now
-                for each in standing[:3]:
-                    log.warning(
-                        "job %r: a call in operator %s, subtask %d on host %s, has not returned for %.0f s: it is at %s",
-                        job.name, each.operator, each.subtask, each.host, each.same_call_seconds, each.where,
-                    )  # fmt: skip
-                if not seen:
-                    log.warning("job %r: epoch has run for %.0f s, and no task slot tells what it does", job.name, age)

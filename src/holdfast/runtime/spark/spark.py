@@ -21,6 +21,7 @@ from pyspark import SparkContext
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common.values import pickling
 from holdfast.errors import SparkGone
+from holdfast.metrics.stats import SparkTasks
 from holdfast.runtime.host.dependencies import REQUIREMENTS, Dependencies
 from holdfast.runtime.host.local_directory import LocalDirectory, slot_directory, state_directory
 from holdfast.runtime.host.shipping import (
@@ -45,7 +46,7 @@ from holdfast.runtime.task.early_restore import RestoreRequest
 from holdfast.runtime.task.keyed_states import KeyedSubtask
 from holdfast.state.backends.backend import ROCKSDB
 
-__all__ = ["IMPORTED_EARLY", "SparkExecutor", "begin_slots", "pickled_calls", "restore_early"]
+__all__ = ["IMPORTED_EARLY", "SparkExecutor", "begin_slots", "epoch_tasks", "pickled_calls", "restore_early"]
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +191,21 @@ def _part_of(
     )
 
 
+def epoch_tasks(context: SparkContext, job_id: str) -> SparkTasks:
+    """The tasks of a job's running epoch that run in Spark, and those that wait for cores. Asks the JVM."""
+    tracker = context.statusTracker()
+    of_the_job = tracker.getJobIdsForGroup(_group(job_id))
+    jobs = [tracker.getJobInfo(job) for job in set(tracker.getActiveJobsIds()).intersection(of_the_job)]
+    active = set(tracker.getActiveStageIds())
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in active.intersection(job.stageIds)]
+    running = sum(stage.numActiveTasks for stage in stages if stage)
+    return SparkTasks(running, sum(stage.numTasks - stage.numCompletedTasks for stage in stages if stage) - running)
+
+
+def _group(job_id: str) -> str:
+    return f"holdfast-{job_id}"
+
+
 class SparkExecutor:
     """Runs epochs as Spark jobs."""
 
@@ -210,7 +226,7 @@ class SparkExecutor:
         self._name = setup.job.job_name
         self._widths = _widths(setup.plan)
         self._keyed = {(each.vertex, each.number) for own in _keyed_subtasks(setup.plan).values() for each in own}
-        self._group = f"holdfast-{setup.job.job_id}"
+        self._group = _group(setup.job.job_id)
         with self._clear_errors():
             advise(context)
             self._setup = self._context.broadcast(stored)
