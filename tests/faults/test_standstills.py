@@ -163,7 +163,7 @@ def a_slot_that_is_stopped_is_told(tmp_path: Path) -> None:
         process = int(standing.name.rpartition("-")[2])
         os.kill(process, signal.SIGSTOP)
         standing.unlink()
-        until(lambda: "no task tells what it does" in job.findings(), 120)
+        until(lambda: "of the epoch tells what it does" in job.findings(), 120)
         os.kill(process, signal.SIGCONT)
         until(lambda: "The operator worker stands still" in job.findings(), 120)
 
