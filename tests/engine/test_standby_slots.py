@@ -84,7 +84,7 @@ def the_subtask_goes_on_with_the_copy_of_the_slot_that_stood_by(
 
     def setup(generation: int) -> bytes:
         info = JobInfo("j", "job", generation, str(tmp_path / "checkpoints"))
-        return pickle.dumps(([], [], Dependencies(), cloudpickle.dumps(JobSetup(plan, info, "start"))))
+        return pickle.dumps(([], [], Dependencies(), cloudpickle.dumps(JobSetup(plan, info, "start")), None))
 
     slots = LocalDirectory(str(tmp_path / "slots"), str(tmp_path / "slots"))
     asking = StandbyNeighbours(slots, os.getpid(), "start", setup(7), 7)

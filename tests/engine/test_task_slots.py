@@ -53,7 +53,7 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
     plan = Lab(sessions(records(5, 100, keys=30)), tmp_path).plan()
     plan = replace(plan, settings=replace(plan.settings, temporary_directory=str(tmp_path / "local")))
     job = JobInfo("j", "job", 1, str(tmp_path / "checkpoints"))
-    setup = pickle.dumps(([], [], Dependencies(), cloudpickle.dumps(JobSetup(plan, job, "started"))))
+    setup = pickle.dumps(([], [], Dependencies(), cloudpickle.dumps(JobSetup(plan, job, "started")), None))
     host = TaskHost(setup, str(tmp_path))
     keyed = next(vertex for vertex in plan.vertices if vertex.inputs)
 

@@ -129,6 +129,22 @@ def a_failure_is_told_first_and_by_the_name_of_its_error() -> None:
     assert job_view(metrics.snapshot(), view["epochs"][-1]["sequence"])["epochs"] == []
 
 
+def a_job_that_restarts_again_and_again_is_not_told_to_keep_up() -> None:
+    clock = Clock()
+    metrics = JobMetrics("a" * 32, "payments", clock, clock)
+    metrics.epoch_finished(EpochStats(1, int(clock.seconds * 1000), 1000.0, 500, 5, PHASES, vertices=(vertex([10.0]),)))
+    for _ in range(3):
+        clock.seconds += 2.0
+        metrics.failure(int(clock.seconds * 1000), "Traceback ...\nKeyError: 'amount'", "Source (1/2)")
+    last, standing, *_ = findings(metrics.snapshot())
+    assert last.detail == "KeyError in Source (1/2)."
+    assert (standing.kind, standing.title) == ("bad", "The job has completed no epoch since it failed")
+    assert standing.detail.startswith("It has failed 3 times")
+    clock.seconds += 2.0
+    metrics.epoch_finished(EpochStats(2, int(clock.seconds * 1000), 1000.0, 500, 5, PHASES, vertices=(vertex([10.0]),)))
+    assert findings(metrics.snapshot())[1].title == "The job keeps up with its input"
+
+
 epochs = st.lists(
     st.tuples(
         st.integers(1, 4),  # subtasks: the parallelism may change

@@ -63,6 +63,12 @@ def a_task_slot_that_cannot_tell_itself_is_told_with_what_keeps_it() -> None:
     assert "(process 42) has told nothing for 9 s: its process is stopped." in found[0].detail
 
 
+def a_task_that_waits_for_the_storage_blames_no_function() -> None:
+    found = epoch(15, TASK._replace(same_call_seconds=9.0, waits_for="the checkpoint storage", where="put (store.py:3)"))
+    assert titles(found)[0] == ("bad", "A task of worker waits for the checkpoint storage")
+    assert found[0].detail.endswith("(process 42), at put (store.py:3).")
+
+
 def a_storage_that_does_not_answer_is_told_and_no_task_is_blamed_for_it() -> None:
     found = epoch(13, unanswered={"The checkpoint storage s3://bucket": 6.0}, spark=SparkTasks(2, 0))
     assert titles(found) == [("bad", "The checkpoint storage s3://bucket does not answer"), ("bad", "The job stands still")]

@@ -106,6 +106,7 @@ def a_wait_of_holdfasts_own_is_told_with_the_line_that_waits(slot: Slot) -> None
     wire.close()
     assert told
     assert told.where.startswith("receive (")
+    assert told.waits_for.startswith("Spark")
 
 
 def a_storage_that_is_asked_again_and_again_is_a_wait_of_holdfasts_own(slot: Slot) -> None:
@@ -117,6 +118,7 @@ def a_storage_that_is_asked_again_and_again_is_a_wait_of_holdfasts_own(slot: Slo
     away.clear()
     assert told
     assert told.where.startswith("_repeat (")
+    assert told.waits_for == "the checkpoint storage"
 
 
 def a_slow_function_that_is_called_again_and_again_goes_on(slot: Slot) -> None:

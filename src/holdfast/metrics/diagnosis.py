@@ -45,6 +45,14 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
     backlog, idle = epochs[-1].backlog, job.profile.idle
     if job.status in TERMINAL:
         return Finding("good", "The job has ended", f"Its last epoch was {epochs[-1].number}.")
+    if failed := [each for each in job.failures if each.timestamp_ms > epochs[-1].started_ms + epochs[-1].duration_ms]:
+        return Finding(
+            "bad",
+            "The job has completed no epoch since it failed",
+            f"It has failed {len(failed)} times{' or more' if len(failed) == len(job.failures) else ''} since epoch "
+            f"{epochs[-1].number}.",
+            "The next epoch begins with the same input: what fails there is named above.",
+        )
     rate = job.values["numRecordsInPerSecond"]
     if any(finding.kind == "bad" for finding in (*silent_sources(job), *standstills(job))):
         return Finding(

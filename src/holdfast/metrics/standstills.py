@@ -143,6 +143,9 @@ def _task(task: StandingTask) -> Finding:
         at = f" It was at {task.where}." if task.where else ""
         detail = f"The task slot {where} has told nothing for {task.same_call_seconds:.0f} s: {task.fault}.{at}"
         return Finding("bad", f"The operator {task.operator} stands still", detail, _FORCE)
+    if task.waits_for:
+        detail = f"It has waited for {task.same_call_seconds:.0f} s, {where}, at {task.where}."
+        return Finding("bad", f"A task of {task.operator} waits for {task.waits_for}", detail, "Look at that system.")
     detail = f"A call has not returned for {task.same_call_seconds:.0f} s, {where}: it is at {task.where}."
     if task.computes and task.same_call_seconds < COMPUTES_S:
         return Finding("slow", f"A call of the operator {task.operator} computes", detail, _FORCE)

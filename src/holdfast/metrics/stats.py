@@ -58,6 +58,8 @@ class StandingTask(NamedTuple):
     """The line where it stands."""
     computes: bool = False
     """Whether it uses the processor; otherwise it waits."""
+    waits_for: str = ""
+    """The system for which Holdfast itself waits there, if that is known."""
     fault: str = ""
     """What keeps the process of the slot from telling this itself, e.g. that it is stopped."""
 

@@ -21,7 +21,7 @@ from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy
 from holdfast.runtime.async_io.fine_timers import new_loop
 from holdfast.runtime.async_io.result_queue import Request
 from holdfast.runtime.records.copies import Copy
-from holdfast.runtime.records.user_code import place_of
+from holdfast.runtime.records.places import place_of
 
 __all__ = ["BlockedLoop", "EventLoop", "awaited"]
 

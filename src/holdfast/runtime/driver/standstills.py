@@ -17,7 +17,7 @@ from holdfast.errors import StorageError
 from holdfast.metrics.job import RUNNING_EPOCH, JobMetrics
 from holdfast.metrics.standstills import LASTS_S, standstills
 from holdfast.metrics.stats import Observed, SparkTasks, StandingTask
-from holdfast.runtime.records.user_code import place_of
+from holdfast.runtime.records.places import place_of
 from holdfast.runtime.slots.standstill import LOOK_S
 
 __all__ = ["StandstillReader", "read_standstills"]

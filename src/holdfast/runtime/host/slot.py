@@ -42,7 +42,7 @@ from holdfast.runtime.host.wire import (
     connect,
 )
 
-__all__ = ["SlotClient"]
+__all__ = ["SlotClient", "stuck_file"]
 
 log = logging.getLogger("holdfast.slot")
 
@@ -54,6 +54,11 @@ _LOAD_TIMEOUT = 60.0
 """The time (seconds) in which a slot loads a job for which it stands by."""
 _RETIRE_TIMEOUT = 4.0
 """The same at the end of the job, when nothing is lost with the slot: it may still work on what was cancelled."""
+
+
+def stuck_file(path: str) -> str:
+    """Where the slot with the socket at a path has its lines written if it is stuck."""
+    return f"{path}.stuck"
 
 
 class SlotClient:
@@ -75,6 +80,9 @@ class SlotClient:
         self._executor = executor
         self._modules = modules
         self._path = os.path.join(directory.path, f"slot-{slot}.sock")
+        self.stuck = stuck_file(self._path)
+        self.process = 0
+        """The process of the slot that was called last; 0: none was."""
 
     def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Run a task: yields the frames it sends with their partitions, last (-1, report).
@@ -210,7 +218,7 @@ class SlotClient:
         one_has_ended = False
         while True:
             wire = self._connect()
-            process = wire.peer()
+            process = self.process = wire.peer()
             try:
                 wire.send(RUN, request)
                 wire.flush()
@@ -233,6 +241,7 @@ class SlotClient:
         log.warning("the task slot %s (process %d) does not answer; killing it", self._path, process)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
+            os.unlink(self.stuck)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 

@@ -22,6 +22,7 @@ __all__ = [
     "SENDING",
     "Deadline",
     "EpochAssignment",
+    "JobOutline",
     "JobSetup",
     "OperatorReport",
     "SourceAssignment",
@@ -48,6 +49,22 @@ class JobSetup:
     """Unique to this start of the job in this driver: a slot serves one start at a time."""
     takeover: LogPosition = NO_POSITION
     """The position of the driver's take-over in the checkpoint log. Tasks check that they see it; 0: no check."""
+
+
+class JobOutline(NamedTuple):
+    """What a process needs that tells of the job's tasks, and runs none of its functions."""
+
+    name: str
+    storage_uri: str
+    storage_config: Mapping[str, str]
+    vertices: Mapping[int, str]
+    """Their names by id."""
+
+    @classmethod
+    def of(cls, setup: JobSetup) -> JobOutline:
+        """That of a job."""
+        job, names = setup.job, {vertex.id: vertex.name for vertex in setup.plan.vertices}
+        return cls(job.job_name, job.storage_uri or "", job.storage_config, names)
 
 
 @dataclass(frozen=True)

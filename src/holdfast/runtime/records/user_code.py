@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
 import traceback
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, NamedTuple
 
 from holdfast.compiled import FRAMES
 from holdfast.errors import HoldfastError, StorageError, UserCodeError
 
-__all__ = ["OperatorName", "close_function", "user_callable", "not_iterable", "open_function", "place_of", "user_error"]
+__all__ = ["OperatorName", "close_function", "user_callable", "not_iterable", "open_function", "user_error"]
 
 _NOTHING = object()
 
@@ -73,13 +71,6 @@ def not_iterable(error: BaseException, results: Any) -> BaseException:
             "each element, or return a list of them"
         )
     return error
-
-
-def place_of(frame: FrameType) -> str:
-    """The line at which a function is, with its text, e.g. ``lookup (/srv/job.py:12): await client.get(url)``."""
-    file, line, name = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-    text = linecache.getline(file, line).strip()
-    return f"{name} ({file}:{line}){': ' + text if text else ''}"
 
 
 def _traceback(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.host.process_end import await_end
+from holdfast.runtime.host.slot import stuck_file
 from holdfast.runtime.host.wire import (
     DONE,
     END,
@@ -192,7 +193,8 @@ class SlotServer:
                 gc.collect()  # a full collection: the objects of an earlier start of the job are old
             from holdfast.runtime.slots.task_host import TaskHost
 
-            self._host = TaskHost(setup, os.path.dirname(self._path), self._early, started, self._executor)
+            slots, stuck = os.path.dirname(self._path), stuck_file(self._path)
+            self._host = TaskHost(setup, slots, self._early, started, self._executor, stuck)
             self._early = None
             self._started = started
         except WireClosed:

@@ -7,6 +7,7 @@ cluster. The driver looks there when an epoch lasts. In an epoch of a few second
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
@@ -18,12 +19,11 @@ from types import CodeType, FrameType
 import msgspec
 
 from holdfast.checkpoint.stores.storage import Storage
-from holdfast.compiled import FRAMES
 from holdfast.errors import StorageError
 from holdfast.metrics.stats import StandingTask
 from holdfast.runtime.async_io.event_loop import awaited
 from holdfast.runtime.host.local_directory import host_name
-from holdfast.runtime.records.user_code import place_of
+from holdfast.runtime.records.places import is_holdfasts, is_programs, place_of
 
 __all__ = ["LOOK_S", "TaskWatch"]
 
@@ -37,8 +37,12 @@ _RESTS = 0.02
 """One with a smaller share waits."""
 _WAITS_PER_S = 20.0
 """With more waits a second it does not stay in one, but goes on slowly."""
-_LIBRARY = os.path.dirname(os.__file__) + os.sep
-_PACKAGES = ("site-packages", "dist-packages")
+
+_SYSTEMS = {
+    os.path.join("checkpoint", "stores"): "the checkpoint storage",
+    os.path.join("host", "wire.py"): "Spark, which moves its records",
+}
+"""The systems that a wait is for, by the files of the frames that wait."""
 
 
 class TaskWatch:
@@ -48,12 +52,15 @@ class TaskWatch:
         storage: The checkpoint storage.
         path: Where to put what is seen.
         look_s: The seconds between two looks.
+        stuck: A file for the lines of all threads if this one gets no turn, as in a call that keeps Python's lock (the
+            GIL); empty otherwise. None: there is none.
     """
 
-    def __init__(self, storage: Storage, path: str, look_s: float = LOOK_S) -> None:
+    def __init__(self, storage: Storage, path: str, look_s: float = LOOK_S, stuck: str | None = None) -> None:
         self._storage = storage
         self._path = path
         self._look_s = look_s
+        self._stuck = None if stuck is None else os.open(stuck, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         self._main, self._main_id = threading.get_ident(), threading.get_native_id()
         self._changed = threading.Condition()
         self._task: tuple[int, str, int, Callable[[], str]] | None = None
@@ -86,10 +93,22 @@ class TaskWatch:
     def _run(self) -> None:
         while not self._closed:
             with self._changed:
-                self._changed.wait_for(lambda: self._task is not None or self._closed)
+                self._expect_turn()
+                self._changed.wait_for(lambda: self._task is not None or self._closed, self._look_s)
                 task, began = self._task, self._began
             if task is not None:
                 self._watch(task, began)
+
+        if self._stuck is not None:
+            faulthandler.cancel_dump_traceback_later()
+            os.close(self._stuck)
+
+    def _expect_turn(self) -> None:
+        """Have the lines of all threads written unless this one gets another turn in time."""
+        if self._stuck is not None:
+            if os.fstat(self._stuck).st_size:
+                os.ftruncate(self._stuck, 0)
+            faulthandler.dump_traceback_later(2 * self._look_s, file=self._stuck)
 
     def _watch(self, task: tuple[int, str, int, Callable[[], str]], began: float) -> None:
         """Look at the task until it ends."""
@@ -102,6 +121,7 @@ class TaskWatch:
             with self._changed:
                 if self._changed.wait_for(lambda: self._task is not task, self._look_s):
                     break
+            self._expect_turn()
             now, (used_now, waits_now) = time.monotonic(), self._spent()
             share, often = (used_now - used) / (now - looked), (waits_now - waits) / (now - looked)
             innermost = sys._current_frames().get(self._main)
@@ -120,6 +140,7 @@ class TaskWatch:
                     same_call_seconds=now - since,
                     where=where,
                     computes=share > _COMPUTES,
+                    waits_for=_system(running),
                 )
             )
             looked, used, waits = now, used_now, waits_now
@@ -161,20 +182,11 @@ class TaskWatch:
             log.warning("the driver cannot be told what lasts in a task, %s: %s", seen.where, error)
 
 
-def _ours(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(FRAMES)
-
-
-def _of_python(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return file.startswith("<frozen") or (file.startswith(_LIBRARY) and not any(each in file for each in _PACKAGES))
-
-
 def _first_call(innermost: FrameType | None, base: CodeType | None) -> FrameType | None:
     """The outermost frame of the program's function that runs; None: none runs."""
     found, frame = None, innermost
     while frame is not None and frame.f_code is not base:
-        if not _ours(frame) and not _of_python(frame):
+        if is_programs(frame.f_code.co_filename):
             found = frame
         frame = frame.f_back
     return found
@@ -188,10 +200,17 @@ def _own_calls(innermost: FrameType | None, base: CodeType | None) -> tuple[tupl
     found: list[tuple[FrameType, int]] = []
     frame = innermost
     while frame is not None and frame.f_code is not base:
-        if found or _ours(frame):
+        if found or is_holdfasts(frame.f_code.co_filename):
             found.append((frame, frame.f_lasti))
         frame = frame.f_back
     return tuple(found)
+
+
+def _system(running: object) -> str:
+    """The system for which Holdfast waits in calls of its own; empty: it is not known, or they are the program's."""
+    frames = running if isinstance(running, tuple) else ()
+    files = [frame.f_code.co_filename for frame, _ in frames if isinstance(frame, FrameType)]
+    return next((system for file in files for part, system in _SYSTEMS.items() if part in file), "")
 
 
 def _place(innermost: FrameType | None, call: FrameType | None) -> str:
@@ -200,7 +219,7 @@ def _place(innermost: FrameType | None, call: FrameType | None) -> str:
     if frame is None:
         return "outside of Python"
     if call is None:
-        while frame.f_back is not None and not _ours(frame):
+        while frame.f_back is not None and not is_holdfasts(frame.f_code.co_filename):
             frame = frame.f_back  # a library's line says less than the one that calls it
         return place_of(frame)
     inner = innermost

@@ -33,7 +33,13 @@ class TaskHost:
     """The subtasks of a slot for one start of a job."""
 
     def __init__(
-        self, setup: bytes, slots: str, early: EarlyRestore | None = None, started: str = "", executor: int = 0
+        self,
+        setup: bytes,
+        slots: str,
+        early: EarlyRestore | None = None,
+        started: str = "",
+        executor: int = 0,
+        stuck: str | None = None,
     ) -> None:
         """Load the job.
 
@@ -43,9 +49,10 @@ class TaskHost:
             early: State that was restored before; closed with this object.
             started: Identifies the start of the job.
             executor: The process with which the host's slots end.
+            stuck: See `TaskWatch`.
         """
         self._early = early
-        python_path, files, dependencies, self._setup = pickle.loads(setup)
+        python_path, files, dependencies, self._setup, _ = pickle.loads(setup)
         sys.path.extend(path for path in python_path if path not in sys.path)
         dependencies.install(slots)
         install_files(files, slots)
@@ -70,7 +77,7 @@ class TaskHost:
         self._create = create
         paths = JobPaths.of(first.job.job_name)
         self._names = {vertex.id: vertex.name for vertex in first.plan.vertices}
-        self._watch = TaskWatch(storage, paths.standstill(host_name(), os.getpid()))
+        self._watch = TaskWatch(storage, paths.standstill(host_name(), os.getpid()), stuck=stuck)
         self._subtasks: dict[TaskId, Subtask] = {}
         self._later: dict[TaskId, EpochAssignment] = {}
         """Later tasks of the running epoch, by task."""

@@ -22,8 +22,11 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.host.local_directory import host_name, slot_directory
 from holdfast.runtime.host.slot import SlotClient
 from holdfast.runtime.records.frame_header import REPORT, pack_frame, unpack_header
+from holdfast.runtime.spark.slot_watch import SlotWatch
 
 __all__ = ["LevelTask", "packed_calls", "quicken", "shuffle_key"]
+
+_watch = SlotWatch()
 
 shuffle_key: Callable[[int], bytes] = struct.Struct(">q").pack
 """Packs a partition as a key of Spark's shuffle; each frame follows its key."""
@@ -83,8 +86,9 @@ class LevelTask:
         call = self._call(partition)
         try:
             self._check_version()
-            for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
-                yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
+            with _watch.watching(client, lambda: setup.value, call):
+                for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
+                    yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
         except ConfigurationError as error:
             from holdfast.runtime.plan.task_messages import TaskReport
 

@@ -36,7 +36,7 @@ from holdfast.runtime.host.shipping import (
 from holdfast.runtime.host.slot import SlotClient
 from holdfast.runtime.host.slot_starter import start_slots
 from holdfast.runtime.plan.plan import JobPlan
-from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
+from holdfast.runtime.plan.task_messages import EpochAssignment, JobOutline, JobSetup, TaskId, TaskReport
 from holdfast.runtime.records.frame_header import HEADER_SIZE, REPORT, unpack_header
 from holdfast.runtime.spark.level_task import LevelTask
 from holdfast.runtime.spark.placement import Placement
@@ -222,7 +222,7 @@ class SparkExecutor:
         # Tasks on the driver's machine find the program's own modules where the driver finds them.
         python_path = sys.path if is_local(context.master) else []
         packed = (pack_files(setup.plan.config), Dependencies.pack(setup.plan.config))
-        stored = pickle.dumps((python_path, *packed, pickling.dumps_program(setup)), 5)
+        stored = pickle.dumps((python_path, *packed, pickling.dumps_program(setup), JobOutline.of(setup)), 5)
         self._name = setup.job.job_name
         self._widths = _widths(setup.plan)
         self._keyed = {(each.vertex, each.number) for own in _keyed_subtasks(setup.plan).values() for each in own}

@@ -1,0 +1,58 @@
+"""Places in code: the line at which a program, Holdfast or a library is."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from types import FrameType
+
+from holdfast.compiled import FRAMES
+
+__all__ = ["is_holdfasts", "is_programs", "place_in_dump", "place_of"]
+
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = ("site-packages", "dist-packages")
+_DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+
+def is_holdfasts(file: str) -> bool:
+    """Whether a frame of this file is one of Holdfast."""
+    return file.startswith(FRAMES)
+
+
+def is_programs(file: str) -> bool:
+    """Whether a frame of this file is one of the program or of a library, but not of Python's own."""
+    pythons = file.startswith("<frozen") or (file.startswith(_PYTHON) and not any(each in file for each in _PACKAGES))
+    return not pythons and not is_holdfasts(file)
+
+
+def place_of(frame: FrameType) -> str:
+    """The line at which a function is, with its text, e.g. ``lookup (/srv/job.py:12): await client.get(url)``."""
+    return _place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def place_in_dump(dump: str, base: tuple[str, str]) -> str:
+    """The line at which a program is, in what `faulthandler` has written of its threads; empty: none is.
+
+    Args:
+        dump: What it has written.
+        base: The end of the file's name and the name of the function that calls the program.
+    """
+    for thread in dump.split("\n\n"):
+        frames = _DUMPED.findall(thread)  # the innermost first
+        at = next((n for n, (file, _, name) in enumerate(frames) if file.endswith(base[0]) and name == base[1]), None)
+        if at is None:
+            continue
+        inner = frames[:at]
+        outermost = next((file for file, _, _ in reversed(inner) if is_programs(file)), None)
+        found = [frame for frame in inner if frame[0] == outermost] or inner
+        if found:
+            file, line, name = found[0]
+            return _place(file, int(line), name)
+    return ""
+
+
+def _place(file: str, line: int, name: str) -> str:
+    text = linecache.getline(file, line).strip()
+    return f"{name} ({file}:{line}){': ' + text if text else ''}"

@@ -1,0 +1,136 @@
+"""SlotWatch: tells in place of a task slot why it cannot tell itself what its task does.
+
+A slot whose process is stopped runs no thread, and so does one that is in a call that does not give up Python's lock (the
+GIL). The Spark worker that waits for it sees both.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # much for a worker to import, which seldom needs it
+    from holdfast.runtime.host.slot import SlotClient
+
+__all__ = ["SlotWatch", "fault_of"]
+
+log = logging.getLogger("holdfast.slot")
+
+_LOOK_S = 3.0
+_LASTS_S = 5.0
+"""A call that has lasted for so many seconds is looked at."""
+
+
+@dataclass
+class _Call:
+    client: SlotClient
+    setup: Callable[[], bytes]
+    """Gives the executor's broadcast."""
+    call: bytes
+    """The pickled (assignment, vertex, subtask)."""
+    began: float
+    ended: bool = False
+
+
+class SlotWatch:
+    """Watches the calls of a Spark worker to its slots, one at a time, in a thread that begins with the first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._call: _Call | None = None
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watching(self, client: SlotClient, setup: Callable[[], bytes], call: bytes) -> Iterator[None]:
+        """Watch a call during the block."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="slot-watch", daemon=True)
+            self._thread.start()
+        mine = _Call(client, setup, call, time.monotonic())
+        with self._changed:
+            self._call = mine
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                mine.ended, self._call = True, None
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._call is not None)
+                call = self._call
+            if call is not None:
+                try:
+                    self._watch(call)
+                except Exception:  # the slot may yet tell it itself
+                    log.debug("the call of a task slot is not watched", exc_info=True)
+
+    def _watch(self, call: _Call) -> None:
+        pause = _LASTS_S
+        forget: Callable[[], None] | None = None
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: call.ended, pause):
+                    break
+            pause = _LOOK_S
+            found = fault_of(call.client.process, call.client.stuck)
+            if found is not None:
+                forget = _tell(call, *found)
+        if forget is not None:
+            forget()
+
+
+def fault_of(process: int, stuck: str) -> tuple[str, str] | None:
+    """Why the process of a slot cannot tell what it does, and the line where it is, if that is known; None: it can.
+
+    Args:
+        process: Its id.
+        stuck: The file in which it has its lines written if it does not come to say otherwise.
+    """
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            if stat.read().rpartition(")")[2].split()[0] == "T":
+                return "its process is stopped (SIGSTOP); SIGCONT lets it go on", ""
+        with open(stuck, errors="replace") as file:
+            dump = file.read()
+    except OSError:
+        return None
+    if not dump:
+        return None
+    from holdfast.runtime.records.places import place_in_dump
+
+    return "a call in it does not give up Python's lock (the GIL), so that nothing else runs there", place_in_dump(
+        dump, ("task_host.py", "run")
+    )
+
+
+def _tell(call: _Call, fault: str, where: str) -> Callable[[], None]:
+    """Tell the driver; returns what takes it back."""
+    import pickle
+
+    import msgspec
+
+    from holdfast.checkpoint.paths import JobPaths
+    from holdfast.checkpoint.stores.storage import Storage
+    from holdfast.metrics.stats import StandingTask
+    from holdfast.runtime.host.local_directory import host_name
+
+    outline = pickle.loads(call.setup())[-1]
+    assignment, vertex, subtask = pickle.loads(call.call)
+    seconds = time.monotonic() - call.began
+    name = outline.vertices[vertex]
+    seen = StandingTask(
+        assignment.epoch, name, name, subtask, host_name(), call.client.process, seconds, seconds, where, fault=fault
+    )
+    storage = Storage.open(outline.storage_uri, outline.storage_config)
+    path = JobPaths.of(outline.name).standstill(host_name(), call.client.process)
+    storage.put(path, msgspec.json.encode(seen))
+    return lambda: storage.delete([path])
