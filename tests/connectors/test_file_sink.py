@@ -25,7 +25,7 @@ from holdfast.connectors.file_system import (
     RollingPolicy,
 )
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, CorruptFile
 
 
 def file_sink(path: Path, **options: Any) -> FileSink:
@@ -251,3 +251,13 @@ def a_typed_stream_is_written_as_flink_prints_it_and_any_other_as_python_does(
     end: Any = stream.sink_to(file_sink(tmp_path, encoder=encoder))
     SinkRun(end._transformation.factory.sink).epoch([[("x", True)], []])
     assert visible(tmp_path) == [line]
+
+
+@pytest.mark.parametrize("name", ["bucket", "pending", "final"])
+@pytest.mark.parametrize("value", ["/etc/passwd", "../other", "a/../../other", "nul\0", 7, None])
+def a_checkpoint_names_no_part_file_outside_the_directory(name: str, value: Any, tmp_path: Path) -> None:
+    sink = file_sink(tmp_path)
+    prepared = {"bucket": "day=1", "pending": ".part-1.inprogress.x-1", "final": "part-1"}
+    sink.check_prepared(prepared)
+    with pytest.raises(CorruptFile, match="a part file outside the directory of the FileSink"):
+        sink.check_prepared({**prepared, name: value})

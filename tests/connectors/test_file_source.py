@@ -19,7 +19,7 @@ from holdfast.common.time import Duration
 from holdfast.connectors.base import ReaderContext
 from holdfast.connectors.file.source import FileEnumerator
 from holdfast.connectors.file_system import FileSource, StreamFormat
-from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, UserCodeError
 from holdfast.runtime.task.split_merge import SplitMerge
 from holdfast.testing import InProcessEnvironment
 
@@ -451,3 +451,14 @@ def test_whatever_happens_to_a_file_its_lines_are_read_or_the_loss_is_told_and_n
             assert read == lines
 
     check()
+
+
+@pytest.mark.parametrize("kind", ["waiting", "active"])
+@pytest.mark.parametrize("elsewhere", ["/etc/passwd", "{}/../other", "{}-other/file", "s3://bucket/file"])
+def a_checkpoint_names_no_file_outside_the_paths_of_the_source(kind: str, elsewhere: str, tmp_path: Path) -> None:
+    source = text_source(tmp_path)
+    state = {"waiting": {f"{tmp_path}/a": [1, "2"]}, "active": {f"{tmp_path}/b/c": [0, 1, 1, "2"]}, "done": {}}
+    source.check_position(state)
+    state[kind] = {elsewhere.format(tmp_path): [0, 1, 1, "2"]}
+    with pytest.raises(IncompatibleState, match="is not under the paths of the FileSource"):
+        source.check_position(state)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote, urlsplit
 
+from holdfast.checkpoint.stores.object_store import leaves
 from holdfast.errors import ConfigurationError
 
-__all__ = ["absolute_path", "split_uri"]
+__all__ = ["absolute_path", "is_below", "split_uri"]
 
 _STORES = ("s3", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "hdfs")
 
@@ -59,3 +60,17 @@ def split_uri(uri: str) -> tuple[str, str]:
         return "", uri
     authority, _, path = rest.partition("/")
     return f"{scheme}://{authority}", path.strip("/")
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path is that of the file or directory, or of something in the directory.
+
+    Examples:
+        >>> is_below("/data/a/b", "/data"), is_below("/data", "/data"), is_below("s3://bucket/a", "s3://bucket/")
+        (True, True, True)
+        >>> is_below("/database", "/data"), is_below("/data/../etc/passwd", "/data"), is_below("/etc/passwd", "/")
+        (False, False, True)
+    """
+    base = directory.rstrip("/")
+    inside = path.removeprefix(base + "/") if path.startswith(base + "/") else ""
+    return path == directory or (bool(inside) and not leaves(inside))

@@ -187,8 +187,8 @@ class FileSink:
         """Check that output is a part file below the base path."""
         check_form(data, ("bucket", "pending", "final"), "FileSink")
         for name in ("bucket", "pending", "final"):
-            if leaves(data[name]):
-                raise CorruptFile(data[name], "the checkpoint names a part file outside the directory of the FileSink")
+            if not isinstance(data[name], str) or leaves(data[name]):
+                raise CorruptFile(str(data[name]), "the checkpoint names a part file outside the directory of the FileSink")
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
         """Create the committer, which moves the files to their final names.

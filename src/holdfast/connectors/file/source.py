@@ -31,9 +31,9 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
-from holdfast.connectors.file.paths import absolute_path
+from holdfast.connectors.file.paths import absolute_path, is_below
 from holdfast.connectors.file.versions import check_same, end_of, restoring, version_of
-from holdfast.errors import ConfigurationError, InputLost, StorageError
+from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, StorageError
 
 __all__ = ["FileSource"]
 
@@ -84,6 +84,12 @@ class FileSource:
     def check_position(self, state: Any) -> None:
         """Check that a stored position is one in files."""
         check_form(state, ("waiting", "done", "active"), "FileSource")
+        for path in (*state["waiting"], *state["active"]):
+            if not any(is_below(path, each) for each in self.paths):
+                raise IncompatibleState(
+                    f"it goes on with {path}, which is not under the paths of the FileSource, {', '.join(self.paths)}: give "
+                    "the source that path, too, until it has read the file"
+                )
 
     def create_reader(self, context: ReaderContext) -> FileReader:
         """Create a reader."""
