@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.common import WatermarkStrategy
+from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
 from holdfast.connectors.collection import CollectionSource
 from holdfast.datastream import StreamExecutionEnvironment
@@ -27,8 +27,9 @@ SOURCE = "numbers"
 class Driver:
     """Carries out by hand what the machine says."""
 
-    def __init__(self, attempts: int = 3) -> None:
-        env = StreamExecutionEnvironment.get_execution_environment(spark=object())
+    def __init__(self, attempts: int = 3, **settings: str) -> None:
+        config = Configuration.from_dict({key.replace("_", "."): value for key, value in settings.items()})
+        env = StreamExecutionEnvironment.get_execution_environment(config, spark=object())
         env.set_parallelism(1)
         stream = env.from_source(CollectionSource([1, 2, 3]), WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
         stream.map(lambda n: n).print()
@@ -112,6 +113,53 @@ def test_every_state_has_its_transitions_and_events():
     while new := {n for s in reached for n in TRANSITIONS[s]} - reached:
         reached |= new
     assert reached == set(JobState)
+
+
+class PausingDriver(Driver):
+    """A driver of a job with ten seconds between a checkpoint and the next epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(**{"execution.checkpointing.min-pause": "10 s"})
+
+    def epoch(self, finished: bool = False):
+        """An epoch and its commit; the machine gives a sleep, which waits for no input: that would end the pause."""
+        commit, self.sleep = super().epoch(finished), self.given[-1]
+        self.commit(commit)
+        assert self.sleep.sources == ()
+
+    def planned_after(self) -> float:
+        """Wake the machine up until it plans the next epoch; returns how long it took, in seconds."""
+        since = self.seconds
+        given = [self.sleep]
+        while kinds(given) == ["Sleep"]:
+            assert given[0].sources == ()
+            self.seconds += given[0].seconds
+            given = self.tell(events.Woke())
+        assert kinds(given) == ["Plan"]
+        return self.seconds - since
+
+
+def an_epoch_begins_no_sooner_than_the_pause_after_the_last_checkpoint():
+    driver = PausingDriver()
+    driver.open()
+    driver.epoch()
+    assert 9.9 < driver.planned_after() < 10.1
+    (sleep,) = driver.planned(ranges=0)
+    assert sleep.sources == (SOURCE,), "from now on, input is waited for"
+    assert kinds(driver.tell(events.Woke())) == ["Plan"]
+    driver.epoch()
+    assert 9.9 < driver.planned_after() < 10.1
+
+
+def a_savepoint_and_the_end_of_a_job_wait_for_no_pause():
+    driver = PausingDriver()
+    driver.open()
+    driver.epoch()
+    assert kinds(driver.tell(savepoint(1))) == ["WriteSavepoint"]
+    driver.tell(events.SavepointWritten(1))
+    driver.tell(savepoint(2, stop=True))
+    driver.tell(events.Woke())
+    assert kinds(driver.tell(events.SavepointWritten(2))) == ["End"]
 
 
 def the_checkpoint_after_waits_for_the_commit_before():

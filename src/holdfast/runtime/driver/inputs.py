@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,7 +103,9 @@ class Inputs:
                 self._enumerators[uid].wait(_SHORT_WAIT)
 
     def sleep(self, instruction: instructions.Sleep) -> Event:
-        """Wait for input; with several sources, poll them in turn."""
+        """Wait for input; with several sources, poll them in turn; without any, only let the time pass."""
+        if not instruction.sources:
+            time.sleep(instruction.seconds)
         seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
         for uid in instruction.sources:
             if uid not in self._held_back:  # its input is there already

@@ -60,6 +60,8 @@ class JobSettings:
     epoch_target_ms: int
     """The target duration of epochs."""
     epoch_max_records: int
+    min_pause_ms: int
+    """The shortest time between the end of a checkpoint and the next epoch."""
     batch_records: int
     frame_records: int
     object_reuse: bool
@@ -128,6 +130,7 @@ class JobSettings:
             parallelism=settings.get(PipelineOptions.PARALLELISM) or 1,
             epoch_target_ms=min(target, interval) if interval else target,
             epoch_max_records=_positive(settings, EpochOptions.MAX_RECORDS),
+            min_pause_ms=settings.get(CheckpointingOptions.MIN_PAUSE),
             batch_records=_positive(settings, EpochOptions.BATCH_RECORDS),
             frame_records=_positive(settings, EpochOptions.FRAME_RECORDS),
             object_reuse=settings.get(PipelineOptions.OBJECT_REUSE),

@@ -1,4 +1,4 @@
-"""Alarm: when a job without input must wake up, for a timer or an idle split. Pure."""
+"""Alarm: when the next epoch begins, and when a job without input must wake up, for a timer or an idle split. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ _SLEEP_BESIDE_A_COMMIT = 0.01
 
 
 class Alarm:
-    """The next timer of processing time, the next split to become idle, and the next epoch for channel state.
+    """The next timer of processing time, the next split to become idle, the next epoch for channel state, the pause.
 
     Timers are in ms since 1970; the other times are of the driver's monotonic clock.
+
+    Args:
+        min_pause: The shortest time between the end of a checkpoint and the next epoch, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_pause: float) -> None:
+        self._min_pause = min_pause
+        self._pause_ends = 0.0
         self._timer: int | None = None
         self._idle_at: int | None = None
         """In ms."""
@@ -30,6 +35,14 @@ class Alarm:
         """Set the next timer to the earliest of these, and the next epoch for channel state; None stands for none."""
         self._timer = min((timer for timer in timers if timer is not None), default=None)
         self._next_epoch = next_epoch
+
+    def completed(self, instant: Instant) -> None:
+        """A checkpoint is complete: the pause begins."""
+        self._pause_ends = instant.seconds + self._min_pause
+
+    def pause(self, instant: Instant) -> float:
+        """The seconds to wait for the end of the pause; 0: it is over."""
+        return min(max(0.0, self._pause_ends - instant.seconds), _LONGEST_SLEEP)
 
     def due(self, now: int, instant: Instant) -> bool:
         """Whether a timer or an epoch is due, or a split has become idle and no longer holds the watermark back."""

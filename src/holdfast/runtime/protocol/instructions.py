@@ -170,6 +170,7 @@ class Sleep(Instruction):
     """Wait for new input. Answer: `Woke`."""
 
     sources: Sequence[str]
+    """Empty: input is not waited for, only the time."""
     seconds: float
     """The maximum time to wait."""
 

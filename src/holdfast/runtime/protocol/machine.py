@@ -81,7 +81,7 @@ class CoordinatorMachine:
         self._asked: int | None = None  # when, in ms of the monotonic clock
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """The epochs in flight, in order."""
-        self._alarm = Alarm()
+        self._alarm = Alarm(plan.settings.min_pause_ms / 1000)
         self._unaligned = UnalignedCheckpoints()
         self._savepoints = SavepointRequests()
         self._rescaling = Rescaling(self._give)
@@ -200,8 +200,6 @@ class CoordinatorMachine:
                 self._run(epoch)
             case EpochState.REPORTED if not self._commit_under_way:
                 self._give(instructions.Complete(epoch.complete(self._sources, self._files, self._now.seconds)))
-            case _:
-                pass
 
     def _plan_or_finish(self) -> None:
         if not all(epoch.is_complete for epoch in self._epochs.values()):
@@ -214,13 +212,14 @@ class CoordinatorMachine:
             self._rescale()
         elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
+                if not self._savepoints and (pause := self._alarm.pause(self._now)):
+                    return self._give(instructions.Sleep((), pause))
                 budget = self._unaligned.budget(self._plan, self._pace.budget())
                 if not budget:
                     self._begin_without_input(ends=False)
                     return self._advance_epochs()
                 self._planning_since = self._now.seconds
-                held = alignment.held_back(self._sources)
-                self._give(instructions.Plan(unfinished, budget, held))
+                self._give(instructions.Plan(unfinished, budget, alignment.held_back(self._sources)))
         elif self._exchange.awaits_only():
             if self._completed is not None:
                 self._give(instructions.InputEnded())
@@ -342,6 +341,7 @@ class CoordinatorMachine:
     def _completed_epoch(self, epoch: EpochInFlight) -> None:
         epoch.completed(self._now.seconds)
         self._policy.epoch_completed()
+        self._alarm.completed(self._now)
         self._rescaling.completed()
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])
