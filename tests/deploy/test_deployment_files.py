@@ -32,6 +32,7 @@ OPTIONS = {
         "--set=secrets.AWS_ACCESS_KEY_ID.secret=s3",
         "--set=secrets.AWS_ACCESS_KEY_ID.key=access-key",
     ],
+    "bounded.yaml": ["--set=bounded=true", f"--set=image=registry.example/holdfast@{DIGEST}"],
     "standby.yaml": ["--set=drivers=2", f"--set=image=registry.example/holdfast@{DIGEST}"],
     "standby-with-executors.yaml": [
         "--set=drivers=2",
@@ -130,23 +131,61 @@ def test_the_manifests_are_valid_by_the_schemas_of_kubernetes(path: Path) -> Non
     for manifest in manifests(path):
         kubernetes_validate.validate(manifest, "1.30", strict=True)
         kinds.add(manifest["kind"])
-    assert {"Deployment", "Service", "ServiceAccount", "ConfigMap", "NetworkPolicy"} <= kinds
+    driver = "Job" if path.name == "bounded.yaml" else "Deployment"
+    assert {driver, "Service", "ServiceAccount", "ConfigMap", "NetworkPolicy"} <= kinds
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.name)
 def the_container_runs_without_rights_and_with_options_that_the_command_line_has(path: Path) -> None:
-    (deployment,) = (each for each in manifests(path) if each["kind"] == "Deployment")
-    pod = deployment["spec"]["template"]["spec"]
+    (driver,) = (each for each in manifests(path) if each["kind"] in ("Deployment", "Job"))
+    pod = driver["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
-    assert container["securityContext"] == rights
+    check_rights(pod)
     assert "@sha256:" in container["image"]
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     command = [sys.executable, "-m", "holdfast.cli", *container["args"]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "/program/program.py" in done.stderr, "only the program is missing"
     assert done.returncode == 2
+
+
+def check_rights(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+    assert container["securityContext"] == rights
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"], "Spark and Python write there"
+
+
+@pytest.mark.parametrize("path", [path for path in RENDERED if "executors" in path.name], ids=lambda path: path.name)
+def test_executors_run_without_rights_too(path: Path) -> None:
+    found = {each["metadata"]["name"]: each for each in manifests(path) if each["kind"] == "ConfigMap"}
+    template = yaml.safe_load(found["payments-executor"]["data"]["executor.yaml"])
+    check_rights(template["spec"])
+    assert template["spec"]["automountServiceAccountToken"] is False
+    (driver,) = (each for each in manifests(path) if each["kind"] == "Deployment")
+    pod = driver["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "-Dspark.kubernetes.executor.podTemplateFile=/executor/executor.yaml" in container["args"]
+    assert {"name": "executor", "mountPath": "/executor", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "executor", "configMap": {"name": "payments-executor"}} in pod["volumes"]
+
+
+def a_bounded_program_is_a_job_that_is_started_again_only_if_it_fails() -> None:
+    (job,) = (each for each in manifests(DEPLOY / "kubernetes" / "bounded.yaml") if each["kind"] == "Job")
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert job["spec"]["backoffLimit"] == 100
+    (deployment,) = (each for each in manifests(DEPLOY / "kubernetes" / "one-pod.yaml") if each["kind"] == "Deployment")
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+def a_bounded_program_has_no_standby_drivers(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = [*OPTIONS["bounded.yaml"], "--set=drivers=2", f"--set-file=program={tmp_path / 'program.py'}"]
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        render(*options)
+    assert "set drivers to 1" in refused.value.stderr
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
