@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
 from holdfast.common import WatermarkStrategy
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_generator import WatermarkGenerator
 from holdfast.connectors.base import Batch, SplitRange
-from holdfast.runtime.plan.event_time import SplitTime
+from holdfast.runtime.plan.event_time import CombinedTime, SplitTime, combined
 from holdfast.runtime.plan.task_messages import SourceAssignment
 from holdfast.runtime.task.split_merge import SplitMerge
 
@@ -68,3 +74,61 @@ def a_source_that_has_ended_is_at_the_end_of_time_and_not_idle():
     merged = merge(WatermarkStrategy.for_monotonous_timestamps(), {}, {"a": SplitTime(5, idle=True)}, finished=True)
     assert list(merged.batches()) == []
     assert (merged.idle, merged.watermark) == (False, MAX_TIMESTAMP)
+
+
+class Silent(Told):
+    """Marks its split as idle after each record."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        output.emit_watermark(event_timestamp)
+        output.mark_idle()
+
+
+def calls_of(strategy: Any, splits: int, last: bool) -> int:
+    """The calls and resumptions of functions, also those of C, while three records of each of the splits are read."""
+    records = {str(n): [(str(n), splits * turn + n, splits * turn + n) for turn in range(3)] for n in range(splits)}
+    ranges = tuple(SplitRange(name, 0, len(each), last=last) for name, each in records.items())
+    assignment = SourceAssignment(ranges, {}, MIN_TIMESTAMP, False)
+    merged = SplitMerge(Reader(records), assignment, strategy, [], 0, 100, ("source", "source"))  # type: ignore[arg-type]
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        read = sum(len(batch.values) for batch, *_ in merged.batches())
+    finally:
+        sys.setprofile(before)
+    assert read == 3 * splits
+    return calls
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["partitions", "files"])
+@pytest.mark.parametrize("generator", [None, Told, Silent])
+def the_work_for_many_splits_grows_with_their_number(generator: Any, last: bool) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    if generator is not None:
+        strategy = WatermarkStrategy.for_generator(generator)
+    once, twice = (calls_of(strategy, number, last) for number in (100, 200))
+    assert twice <= 2.3 * once
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.tuples(st.integers(0, 5), st.booleans())))))
+def test_the_combined_time_of_splits_is_kept_while_they_move_fall_silent_and_end(changes: list[tuple[str, Any]]) -> None:
+    kept = CombinedTime()
+    splits = dict.fromkeys("abc", (0, False))
+    for name in splits:
+        kept.put(name, 0, False)
+    for name, change in changes:
+        if change is None:
+            splits.pop(name, None)
+            kept.remove(name)
+        elif name in splits:
+            ahead, idle = change
+            splits[name] = splits[name][0] + ahead, idle
+            kept.put(name, *splits[name])
+        assert kept.combined() == combined(splits.values())

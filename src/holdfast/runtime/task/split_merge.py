@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,12 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
 from holdfast.errors import UserCodeError
 from holdfast.runtime.plan.event_time import (
+    CombinedTime,
     Deadline,
     GeneratorState,
     LateRecords,
     Run,
     SplitTime,
-    combined,
     watermark_behind,
 )
 from holdfast.runtime.plan.task_messages import SourceAssignment
@@ -76,16 +77,19 @@ class SplitMerge:
 
     def batches(self) -> Iterator[tuple[Batch, list[int] | None, list[Run], int]]:
         """Yield each batch with its timestamps, its late records, and the watermark behind it."""
-        waiting: dict[str, list[SplitRange]] = {}
+        waiting: dict[str, deque[SplitRange]] = {}
         for part in self._assignment.ranges:
             self.splits.setdefault(part.split, SplitTime())
-            waiting.setdefault(part.split, []).append(part)
+            waiting.setdefault(part.split, deque()).append(part)
+        times = CombinedTime()
+        for name in self.splits:
+            times.put(name, *self._time(name))
         clock = time.perf_counter
         opened = itertools.count()
         # A split's event time changes only when it is read. Of equal ones, the range that was opened first comes first.
         ranges: list[tuple[tuple[int, int], int, _OpenRange]] = []
         for name in waiting:
-            self._next_range(waiting[name], ranges, opened)
+            self._next_range(name, waiting[name], ranges, opened, times)
         while ranges:
             current = ranges[0][2]
             split = current.part.split
@@ -95,22 +99,25 @@ class SplitMerge:
             if batch is None:
                 heapq.heappop(ranges)
                 if current.part.last:
-                    self.splits.pop(split, None)
-                self._next_range(waiting[split], ranges, opened)
+                    self._end(split, times)
+                self._next_range(split, waiting[split], ranges, opened, times)
                 continue
             if not batch.values:
                 continue
             timestamps = self._timestamps(batch)
             late = self._observe(split, batch, timestamps)
             heapq.heapreplace(ranges, (self._event_time(split), current.order, current))
-            yield batch, timestamps, late, self._advance()
+            times.put(split, *self._time(split))
+            yield batch, timestamps, late, self._advance(times)
             batch = timestamps = None  # the next batch takes the memory of this one
         if self._generators is not None:
             self._generators.end_epoch(self.splits, periodic=self._interval > 0)
+            for name in self.splits:
+                times.put(name, *self._time(name))
         if self._assignment.finished:
             self.watermark = MAX_TIMESTAMP
         else:
-            self._advance()
+            self._advance(times)
 
     def _observe(self, name: str, batch: Batch, timestamps: list[int] | None) -> list[Run]:
         """Account for a batch of a split; returns its late records."""
@@ -130,15 +137,22 @@ class SplitMerge:
         watermark = 0 if self._generators is None else self._generators[name].watermark
         return watermark, self.splits[name].max_timestamp
 
-    def _next_range(self, queue: list[SplitRange], ranges: list[Any], opened: Iterator[int]) -> None:
+    def _next_range(
+        self, name: str, queue: deque[SplitRange], ranges: list[Any], opened: Iterator[int], times: CombinedTime
+    ) -> None:
         while queue:
-            part = queue.pop(0)
+            part = queue.popleft()
             if part.start != part.end:
                 current = _OpenRange(part, self._reader.read(part, self._max_batch), next(opened))
-                heapq.heappush(ranges, (self._event_time(part.split), current.order, current))
+                heapq.heappush(ranges, (self._event_time(name), current.order, current))
                 return
             if part.last:
-                self.splits.pop(part.split, None)
+                self._end(name, times)
+
+    def _end(self, name: str, times: CombinedTime) -> None:
+        """Nothing comes from the split any more."""
+        self.splits.pop(name, None)
+        times.remove(name)
 
     def _timestamps(self, batch: Batch) -> list[int] | None:
         assign = self._assign
@@ -165,19 +179,23 @@ class SplitMerge:
                 failure = user_error(error, *self._source, value)
                 raise with_location(failure, batch.locate(position)) from error
 
-    def _advance(self) -> int:
+    def _advance(self, times: CombinedTime) -> int:
         """The watermark: the minimum over the splits, idle ones left out; it never goes back."""
-        generators = self._generators
         if self.watermark == MAX_TIMESTAMP:
             return self.watermark
-        if generators is not None:
-            lowest = combined((generators[name].watermark, self._is_idle(name)) for name in self.splits)
-            self.watermark = max(self.watermark, lowest)
+        if self._generators is not None:
+            self.watermark = max(self.watermark, times.combined())
         elif self._delay is not None:
-            lowest = combined((split.max_timestamp, self._is_idle(name)) for name, split in self.splits.items())
+            lowest = times.combined()
             if lowest > MIN_TIMESTAMP:
                 self.watermark = max(self.watermark, watermark_behind(lowest, self._delay))
         return self.watermark
+
+    def _time(self, name: str) -> tuple[int, bool]:
+        """How far a split is, for the watermark, and whether it is idle."""
+        if self._generators is None:
+            return self.splits[name].max_timestamp, self.splits[name].idle
+        return self._generators[name].watermark, self._is_idle(name)
 
     def _is_idle(self, name: str) -> bool:
         if self._generators is not None and self._generators[name].idle:
