@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION
@@ -47,8 +48,8 @@ class _OperatorList(ListState[Any]):
         return ElementForm(descriptor.element_type_info)
 
     def get(self) -> Iterator[Any]:
-        """Iterate over the elements."""
-        return iter(list(self._elements))
+        """Iterate over the elements. Those added during the iteration are not included."""
+        return islice(self._elements, len(self._elements))
 
     def add(self, value: Any) -> None:
         """Append an element."""

@@ -18,9 +18,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.common.formats.in_portions import in_portions
+from holdfast.state.cells.cell_codec import CellCodec
 from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.cells.recent_entries import RecentEntries
 from holdfast.state.keys.key_codec import decode_key, encode_key
@@ -30,7 +31,7 @@ from holdfast.state.stored.delta import Change
 from holdfast.state.stored.entry_pieces import DELETE, DROP, MOST_IN_PIECE, PUT, Entry, entry_piece, unpack_entries
 from holdfast.state.stored.layout import after, group_prefix, group_range, section, slice_of, split_key
 
-__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
+__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap"]
 
 MOST_IN_ROW = 256
 """The most entries or elements stored in the row itself from one epoch to the next."""
@@ -50,41 +51,12 @@ _END = b"\xff" * 9
 _NUMBER = struct.Struct(">I")
 
 
-class SlotCodec(Protocol):
-    """Encodes and decodes parts of one column's cells."""
-
-    def encode(self, key: Any, part: Any) -> bytes:
-        """Encode a part of the cell of ``key``.
-
-        Raises:
-            UserCodeError: the part does not fit its declared type; names the state and the key.
-        """
-
-    def decode(self, key: Any, data: bytes) -> Any:
-        """Decode a part of the cell of ``key``, written by `encode`.
-
-        Raises:
-            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
-        """
-
-    @property
-    def has_former_types(self) -> bool:
-        """Whether the column had other types before."""
-
-    def migrated(self, key: Any, data: bytes) -> bytes | None:
-        """A stored part of the cell of ``key`` with the present types; None if it has them already.
-
-        Raises:
-            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
-        """
-
-
 class EntryFamily:
     """The entries of all large maps, or large lists, of one column."""
 
     def __init__(self, state: int, sliced: bool, store: OrderedStore) -> None:
         self.store = store
-        self.codec: SlotCodec | None = None
+        self.codec: CellCodec | None = None
         """Set when the program declares the column; an undeclared column is never decoded."""
         self._state = state
         self._sliced = sliced
@@ -222,7 +194,7 @@ class LargeMap:
         """Whether the stored entries are obsolete."""
         self._dirty = False
         self._stored: bytes | None = None
-        """The stored key of an entry that this epoch has not changed, if one is known; it has changed all before it."""
+        """The stored key of the first entry that this epoch may not have changed; empty: there is none; None: not known."""
         if entries is not None:
             for entry in entries:
                 encode_key(entry)
@@ -296,11 +268,12 @@ class LargeMap:
         if self._cleared:
             return False
         start, end = len(self.prefix), after(self.prefix)
-        found = self._stored or self._family.store.first_key(self.prefix, end)
-        while found is not None and decode_key(found[start:]) in self._changed:
-            found = self._family.store.first_key(found + b"\x00", end)
+        first_key = self._family.store.first_key
+        found = first_key(self.prefix, end) or b"" if self._stored is None else self._stored
+        while found and decode_key(found[start:]) in self._changed:
+            found = first_key(found + b"\x00", end) or b""
         self._stored = found
-        return found is not None
+        return bool(found)
 
     def __iter__(self) -> Iterator[Any]:
         return (key for key, _ in self.items())
@@ -334,6 +307,14 @@ class LargeMap:
             if value is not _GONE:
                 yield key, value
             form, key, value = next(waiting)
+
+    def any_item(self) -> tuple[Any, Any]:
+        """One of the entries, of which there is at least one."""
+        if self._has_others():
+            assert self._stored
+            key = decode_key(self._stored[len(self.prefix) :])
+            return key, self._find(key)
+        return next((key, value) for key, value in reversed(self._changed.items()) if value is not _GONE)
 
     def drop(self) -> None:
         """Remove all entries, because the cell gets other content."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from holdfast.state.cells.entries import LargeList
+from holdfast.state.cells.entries import LargeList, LargeMap
 from holdfast.state.cells.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow, Handle
 from holdfast.state.cells.row import CHANGED, DIRTY, filled
 from holdfast.state.rows.table import RowTable
@@ -355,36 +355,59 @@ class ExpiringMap(_Expiring):
     def __contains__(self, key: Any) -> bool:
         return self.contains(key)
 
-    def _entries(self) -> dict[Any, Any]:
+    def _entries(self) -> Iterable[tuple[Any, tuple[int, Any]]]:
+        """The readable entries as they are now, with their stamps; removes those that have expired."""
         row = self._space.row
-        before = row[self._i]
-        before = {} if before is None else dict(before.items())
-        self.expire(row)
-        live = row[self._i]
-        if self._on_read and live is not None:
-            self.put_all({key: value for key, (_, value) in live.items()})
-        if self._show_expired:
-            return before
-        return {} if live is None else dict(live.items())
+        entries = row[self._i]
+        if entries is None:
+            return ()
+        if type(entries) is LargeMap and not self._on_read:
+            return self._one_by_one(row, entries, entries.items(), self._clock.processing_time)
+        before = list(entries.items())
+        live = [entry for entry in before if not self._expired(entry[1][0])]
+        if len(live) < len(before):
+            self.expire(row)
+        if self._on_read and live:
+            self.put_all({key: value for key, (_, value) in live})
+        return before if self._show_expired else live
+
+    def _one_by_one(
+        self, row: list[Any], entries: LargeMap, stored: Iterable[tuple[Any, tuple[int, Any]]], now: int
+    ) -> Iterator[tuple[Any, tuple[int, Any]]]:
+        """See `_entries`, for as many as are read. ``now`` is the time of the read."""
+        for key, entry in stored:
+            if entry[0] + self.ttl > now:
+                yield key, entry
+                continue
+            if row is self._space.row and row[self._i] is entries and entries.get(key) == entry:
+                self._remove(row, entries, key)
+            if self._show_expired:
+                yield key, entry
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """The entries as pairs."""
-        return iter([(key, value) for key, (_, value) in self._entries().items()])
+        return ((key, value) for key, (_, value) in self._entries())
 
     def keys(self) -> Iterator[Any]:
         """The keys."""
-        return iter(self._entries())
+        return (key for key, _ in self._entries())
 
     def __iter__(self) -> Iterator[Any]:
         return self.keys()
 
     def values(self) -> Iterator[Any]:
         """The values."""
-        return iter([value for _, value in self._entries().values()])
+        return (value for _, (_, value) in self._entries())
 
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
-        return not self._entries()
+        """Whether there is no entry; removes expired ones up to the first that has not expired."""
+        row = self._space.row
+        while (entries := row[self._i]) is not None and not self._show_expired:
+            key, (stamp, _) = entries.any_item() if type(entries) is LargeMap else next(iter(entries.items()))
+            if not self._expired(stamp):
+                break
+            self._remove(row, entries, key)
+        return entries is None
 
 
 TTL_HANDLES: dict[str, type[_Expiring]] = {
