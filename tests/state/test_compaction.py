@@ -24,6 +24,7 @@ from holdfast.state.cells import entries
 from holdfast.state.rows import keyed_state
 from holdfast.state.store import store
 from holdfast.state.store.store import RocksDBStore
+from holdfast.state.stored import delta_files
 from holdfast.state.stored.delta import StoredDelta
 from holdfast.state.stored.delta_files import DeltaFiles
 
@@ -429,7 +430,10 @@ def _replayed(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
 
 
 @pytest.mark.usefixtures("soon")
-def a_base_follows_when_a_merge_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def a_base_follows_when_a_merge_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_files, "_LARGEST_KEPT", 0)  # merges read the storage
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(4))
     lost = backend.checkpoints[-1][0][-1].deltas[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,8 @@ from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.stored import delta
-from holdfast.state.stored.delta import Change, Piece, pack_delta, read_stored, write_delta, write_joined
+from holdfast.state.stored.delta import Change, Piece, pack_delta, pack_joined, put_delta, read_stored, write_delta
+from holdfast.state.stored.delta_files import DeltaFiles
 from holdfast.state.stored.layout import section
 from holdfast.testing.memory_store import MemoryStore
 
@@ -224,7 +226,7 @@ def a_later_form_is_refused_and_not_called_damaged(storage, objects, monkeypatch
 def the_joined_deltas_have_the_changes_of_each_one_in_their_order(storage):
     later = [Change(SMALL[0].section, True, SMALL[0].pieces), *SMALL[1:]]
     handles = [write_delta(storage, f"delta-{n}", changes) for n, changes in enumerate((SMALL, later, SMALL))]
-    one = write_joined(storage, "joined", [read_stored(storage, each) for each in handles])
+    one = put_delta(storage, "joined", *pack_joined([read_stored(storage, each) for each in handles]))
     for groups in (None, KeyGroupRange(0, 1), KeyGroupRange(2, 200)):
         apart = [change for each in handles for change in read_delta(storage, each, groups)]
         assert list(read_delta(storage, one, groups)) == apart
@@ -259,3 +261,28 @@ def the_form_is_unchanged():
     """If this fails, the form has changed: it needs a new number, and the old one must stay readable."""
     plain = [Change(each.section, each.dropped, each.pieces[:1]) for each in SMALL]  # zstd's output is not ours to fix
     assert pack_delta(plain)[0] == (GOLDEN / "delta_2_plain.bin").read_bytes()
+
+
+def the_latest_small_files_are_not_read_again():
+    store = Counting()
+    log = DeltaFiles(Storage(store))
+    handles = [log.append([Change(section(1), False, [Piece(n, n, b"%d" % n)])], f"d{n}") for n in range(64)]
+    assert [
+        piece.data for each in handles for change in log.replay(each, KeyGroupRange(0, 127)) for piece in change.pieces
+    ] == [b"%d" % n for n in range(64)]
+    joined = log.join([log.stored(each) for each in handles], "joined")
+    assert len(list(log.replay(joined, KeyGroupRange(0, 127)))) == 64
+    assert store.read == 0
+    assert len(list(DeltaFiles(Storage(store)).replay(joined, KeyGroupRange(0, 127)))) == 64, "what is stored is the same"
+
+
+def the_files_in_memory_are_few_and_small():
+    store = Counting()
+    log = DeltaFiles(Storage(store))
+    many = [log.append([Change(section(1), False, [Piece(0, 0, random.randbytes(60 << 10))])], f"d{n}") for n in range(80)]
+    large = log.append([Change(section(1), False, [Piece(0, 0, random.randbytes(65 << 10))])], "large")
+    log.stored(many[-1])
+    assert store.read == 0
+    log.stored(many[0])
+    log.stored(large)
+    assert store.read == many[0].size + large.size

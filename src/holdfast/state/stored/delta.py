@@ -50,11 +50,12 @@ __all__ = [
     "in_memory",
     "open_piece",
     "pack_delta",
+    "pack_joined",
+    "put_delta",
     "read_delta",
     "read_stored",
     "stored_sizes",
     "write_delta",
-    "write_joined",
 ]
 
 _TRAILER = struct.Struct("<IIB3x4s")
@@ -213,10 +214,15 @@ def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> Index
     Raises:
         StorageError: the storage refused the write, or the retry budget ran out.
     """
-    return _put(storage, path, *pack_delta(changes))
+    return put_delta(storage, path, *pack_delta(changes))
 
 
-def _put(storage: Storage, path: str, data: bytes, checksum: bytes) -> IndexedFile:
+def put_delta(storage: Storage, path: str, data: bytes, checksum: bytes) -> IndexedFile:
+    """Store a packed delta under a unique path.
+
+    Raises:
+        StorageError: the storage refused the write, or the retry budget ran out.
+    """
     storage.put(path, data)
     return IndexedFile(path, len(data), checksum)
 
@@ -233,26 +239,23 @@ class StoredDelta(NamedTuple):
         return sum(piece.size or piece.length for each in self.sections for piece in each.pieces)
 
 
-def read_stored(storage: Storage, handle: IndexedFile) -> StoredDelta:
-    """Read and verify a delta, without unpacking its pieces.
+def read_stored(storage: Storage, handle: IndexedFile, mapped: memoryview | None = None) -> StoredDelta:
+    """Read and verify a delta, without unpacking its pieces. ``mapped``: see `read_delta`.
 
     Raises:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
         IncompatibleState: the file has another form.
         StorageError: the storage refused the read, or the retry budget ran out.
     """
-    return _Reader(storage, handle).stored()
+    return _Reader(storage, handle, mapped).stored()
 
 
-def write_joined(storage: Storage, path: str, deltas: Sequence[StoredDelta]) -> IndexedFile:
-    """Store adjacent deltas as one, whose changes are those of the first one, then those of the second one, and so on.
+def pack_joined(deltas: Sequence[StoredDelta]) -> tuple[bytes, bytes]:
+    """Build the content of one delta from adjacent ones: the changes of the first, then those of the second, and so on.
 
-    Raises:
-        StorageError: the storage refused the write, or the retry budget ran out.
+    Returns its bytes and the checksum for its handle.
     """
-    return _put(
-        storage, path, *_with_end([each.pieces for each in deltas], [entry for each in deltas for entry in each.sections])
-    )
+    return _with_end([each.pieces for each in deltas], [entry for each in deltas for entry in each.sections])
 
 
 def read_delta(
@@ -268,7 +271,7 @@ def read_delta(
         storage: The storage with the file.
         handle: The file.
         groups: The wanted key groups; None: all.
-        mapped: The file, mapped into memory. Pieces that are not compressed are then views of it.
+        mapped: The file in memory, e.g. mapped. Pieces that are not compressed are then views of it.
         leaves: Whether the pieces of a section that have a head are left in the file.
 
     Raises:

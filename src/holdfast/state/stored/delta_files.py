@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.checkpoint.files import read_file, read_raw, verified
@@ -11,7 +12,15 @@ from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.stored.damage import with_content
-from holdfast.state.stored.delta import Change, StoredDelta, read_delta, read_stored, write_delta, write_joined
+from holdfast.state.stored.delta import (
+    Change,
+    StoredDelta,
+    pack_delta,
+    pack_joined,
+    put_delta,
+    read_delta,
+    read_stored,
+)
 
 __all__ = ["DeltaFiles", "damaged_files", "verify_contents", "verify_data"]
 
@@ -21,29 +30,45 @@ _MOST_MAPPED = 256
 """Files that are mapped, since each one takes a file descriptor."""
 
 
+_LARGEST_KEPT = 64 << 10
+"""Size of the largest file that stays in memory, in bytes."""
+_MOST_KEPT = 4 << 20
+"""Bytes of the files in memory."""
+
+
 class DeltaFiles:
-    """A file-based `holdfast.state.backends.backend.DeltaLog`."""
+    """A file-based `holdfast.state.backends.backend.DeltaLog`.
+
+    The latest small files that it has stored stay in memory, so that a merge of them asks the storage for nothing.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._mapped = 0
+        self._latest = _LatestFiles()
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
         """Store an epoch's changes in a new file."""
-        return write_delta(self._storage, path, changes)
+        return self._put(path, *pack_delta(changes))
 
     def stored(self, handle: Handle) -> StoredDelta:
         """Read a delta to `join` it with others."""
-        return read_stored(self._storage, _indexed(handle))
+        file = _indexed(handle)
+        return read_stored(self._storage, file, self._latest.get(file.path))
 
     def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
         """Store adjacent deltas as one in a new file."""
-        return write_joined(self._storage, path, deltas)
+        return self._put(path, *pack_joined(deltas))
 
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
         """Read the changes of these key groups from a delta or dump."""
         file = _indexed(handle)
-        return read_delta(self._storage, file, groups, self._map(file))
+        return read_delta(self._storage, file, groups, self._latest.get(file.path) or self._map(file))
+
+    def _put(self, path: str, data: bytes, checksum: bytes) -> IndexedFile:
+        handle = put_delta(self._storage, path, data, checksum)
+        self._latest.add(path, data)
+        return handle
 
     def _map(self, handle: IndexedFile) -> memoryview | None:
         """Map a large file, so that its rows take no memory until they are used."""
@@ -54,6 +79,30 @@ class DeltaFiles:
             return self._storage.map(handle.path)
         except NotFound as error:
             raise CorruptFile(self._storage.locate(handle.path), "missing") from error
+
+
+class _LatestFiles:
+    """The latest small files by path. Used by the task's thread and by that of its merges."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[str, bytes] = {}
+        self._size = 0
+
+    def add(self, path: str, data: bytes) -> None:
+        """Add a file, unless it is large; the oldest ones make room for it."""
+        if len(data) > _LARGEST_KEPT:
+            return
+        with self._lock:
+            self._files[path] = data
+            self._size += len(data)
+            while self._size > _MOST_KEPT:
+                self._size -= len(self._files.pop(next(iter(self._files))))
+
+    def get(self, path: str) -> memoryview | None:
+        """A file's content; None: it is not in memory."""
+        data = self._files.get(path)
+        return None if data is None else memoryview(data)
 
 
 def _indexed(handle: Handle) -> IndexedFile:
