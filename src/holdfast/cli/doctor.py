@@ -28,10 +28,9 @@ from holdfast.compiled import MODULES, PURE, use
 from holdfast.errors import HoldfastError
 from holdfast.runtime.driver.job_registry import user_directory
 from holdfast.runtime.host.local_directory import state_directory
-from holdfast.runtime.host.shipping import is_local
 from holdfast.runtime.jvm.java import find_java
 from holdfast.runtime.jvm.jvm import spark_jars
-from holdfast.runtime.spark.spark_context import left_open, local_settings
+from holdfast.runtime.spark.spark_context import left_open, started_settings
 
 __all__ = ["Finding", "Verdict", "findings"]
 
@@ -153,7 +152,7 @@ def _spark(config: Mapping[str, str]) -> Finding:
     if core is None:
         return Finding("Spark", Verdict.FAILED, "PySpark has no jars", "pip install --force-reinstall pyspark")
     master = config.get("spark.master", "local")
-    own = local_settings(config.get("io.tmp.dirs", "")) if is_local(master) else {}
+    own = started_settings(master, config.get("io.tmp.dirs", ""))
     if opening := left_open({**own, **config, "spark.master": master}):
         problem, _, remedy = opening.partition(". ")
         return Finding("Spark", Verdict.WARNING, f"{found}, {core.parent}; {master}: {problem}", remedy)

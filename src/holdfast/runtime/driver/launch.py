@@ -19,6 +19,7 @@ from types import TracebackType
 import msgspec
 
 from holdfast.common.secrets import masked
+from holdfast.common.system.core_dumps import forbid_core_dumps
 from holdfast.compiled import FRAMES
 from holdfast.errors import HoldfastError
 
@@ -87,6 +88,7 @@ def launched() -> Launch | None:
     if path is None:
         return None
     launch = msgspec.json.decode(Path(path).read_bytes(), type=Launch)
+    forbid_core_dumps()
     _begin_log(launch)
     sys.excepthook = partial(_show_error, launch.settings)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

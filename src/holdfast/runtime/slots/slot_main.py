@@ -8,6 +8,7 @@ import signal
 import sys
 from typing import NoReturn
 
+from holdfast.common.system.core_dumps import forbid_core_dumps
 from holdfast.runtime.slots.slot_server import SlotServer
 
 __all__ = ["ignore_interrupts", "run_slot"]
@@ -24,6 +25,7 @@ def ignore_interrupts() -> None:
 
 def run_slot(path: str, executor: int, lock: int) -> NoReturn:
     """Be the slot until it is no longer needed, then end the process. For ``lock`` see `SlotServer`."""
+    forbid_core_dumps()
     # The slot's own log is its standard error, a file; the program's output goes to Spark's.
     own = logging.StreamHandler(sys.stderr)
     own.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -28,7 +28,7 @@ from holdfast.runtime.spark.numpy_arguments import convert_only_if_numpy_is_load
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["advise", "begin_spark", "jvm_process", "left_open", "local_settings", "spark_context"]
+__all__ = ["advise", "begin_spark", "jvm_process", "left_open", "local_settings", "spark_context", "started_settings"]
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if workers_find(str(Path(__file__).parents[3])):
             given = {"spark.python.daemon.module": PYTHON_DAEMON, **given}
-    settings = local_settings(config.get(TEMPORARY_DIRECTORIES, "")) if is_local(master) else _common_settings()
+    settings = started_settings(master, config.get(TEMPORARY_DIRECTORIES, ""))
     if is_local(master) and _chooses_collector(given):
         settings[_OPTIONS] = settings[_OPTIONS].removeprefix(_COLLECTOR)  # a JVM refuses two
     return {**settings, **given, "spark.app.name": name, "spark.master": master}
@@ -159,16 +159,43 @@ def _chooses_collector(given: Mapping[str, str]) -> bool:
 
 
 def left_open(settings: Mapping[str, str]) -> str:
-    """What a Spark with these settings leaves open to whoever reaches its ports, and the remedy; empty: nothing."""
+    """What a Spark with these settings leaves open to others, and the remedy; empty: nothing."""
+    found = [each for each in (_open_ports(settings), _open_interface(settings), _open_events(settings)) if each]
+    if not found:
+        return ""
+    remedies = ", and ".join(remedy for _, remedy in found)
+    return f"{'; '.join(what for what, _ in found)}. {remedies[0].upper()}{remedies[1:]} (docs/security.md)"
+
+
+def _open_interface(settings: Mapping[str, str]) -> tuple[str, str] | None:
+    if settings.get("spark.ui.enabled", "true").lower() != "true" or settings.get("spark.ui.filters"):
+        return None
+    if "true" in (settings.get("spark.acls.enable", "").lower(), settings.get("spark.ui.acls.enable", "").lower()):
+        return None  # whom it lets in is told apart by a filter, which Spark's own platforms add
+    return "its web interface shows its settings and stack traces to whoever reaches it", "set spark.ui.enabled=false"
+
+
+def _open_events(settings: Mapping[str, str]) -> tuple[str, str] | None:
+    if settings.get("spark.eventLog.enabled", "").lower() != "true":
+        return None
+    directory = settings.get("spark.eventLog.dir", "file:///tmp/spark-events").removeprefix("file://")
+    with contextlib.suppress(OSError):  # in a store, or not there yet: its rights are not known here
+        if os.stat(directory).st_mode & 0o005:
+            return f"other users can read its event log in {directory}", f"give {directory} mode 0700"
+    return None
+
+
+def _open_ports(settings: Mapping[str, str]) -> tuple[str, str] | None:
     if settings.get(_AUTHENTICATE, "").lower() != "true":
         return (
             "its ports answer whoever reaches them: the job's plan with its secrets, and shuffle files, can be read, and "
-            f"code can be put in their place. Set {_AUTHENTICATE}=true where Spark is started (docs/security.md)"
+            "code can be put in their place",
+            f"set {_AUTHENTICATE}=true where Spark is started",
         )
     encrypted = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
     if is_local(settings.get("spark.master", "")) or any(settings.get(key, "").lower() == "true" for key in encrypted):
-        return ""
-    return f"its traffic can be read in the network. Set {encrypted[0]}=true where Spark is started (docs/security.md)"
+        return None
+    return "its traffic can be read in the network", f"set {encrypted[0]}=true where Spark is started"
 
 
 def advise(context: SparkContext) -> None:
@@ -198,9 +225,16 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
+def started_settings(master: str, temporary_directories: str) -> dict[str, str]:
+    """The settings of a Spark that a job starts; see `local_settings`."""
+    return local_settings(temporary_directories) if is_local(master) else _common_settings()
+
+
 def _common_settings() -> dict[str, str]:
     return {
         "spark.ui.showConsoleProgress": "false",
+        # The job has its REST API; Spark's UI would cost time in every epoch, and ask nobody who he is.
+        "spark.ui.enabled": "false",
         # One job per epoch, for months: old jobs must be forgotten.
         "spark.cleaner.periodicGC.interval": "2min",
         "spark.ui.retainedJobs": "200",
@@ -232,8 +266,6 @@ def local_settings(temporary_directories: str = "") -> dict[str, str]:
         _AUTHENTICATE: "true",
         "spark.local.dir": spark_directory(temporary_directories).make(),
         "spark.locality.wait": "0s",
-        # The job has its REST API; Spark's UI would cost time at the start and in every epoch.
-        "spark.ui.enabled": "false",
         # Not by Unix sockets (spark.python.unix.domain.socket.enabled): a daemon that dies while it starts may leave Spark
         # 4.3 without its path, and every later task of the JVM then fails.
         # Java only moves frames: its optimising compiler would occupy a core for half a minute and save little.
