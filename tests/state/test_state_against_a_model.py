@@ -23,7 +23,7 @@ from holdfast.state.cells import codec, entries, large_values, row_pieces
 from holdfast.state.rows import keyed_state, table
 from holdfast.state.snapshots import arriving_file, arriving_files, blob_parts
 from holdfast.state.store import blob_file, blob_files
-from holdfast.state.timers import near_timers, timers
+from holdfast.state.timers import timers, timing_wheel
 
 from .backend import Backend
 
@@ -63,7 +63,7 @@ class StateMachine(RuleBasedStateMachine):
         large_values.ValueUses.judge = lambda self, rows, uses: outcome.choice(next(turns))
         blob_files._LEAST = outcome.choice([1, 20, 512])
         keyed_state._PORTION = outcome.choice([1, 512 << 10])  # rows go to the store in many steps, or all at once
-        timers._AT_ONCE = near_timers._AT_ONCE = outcome.choice([1, 8192])
+        timers._AT_ONCE = timing_wheel._AT_ONCE = outcome.choice([1, 8192])
         timers._MANY = outcome.choice([0, 65_536])
         keyed_backend._CHANGED = outcome.choice([-1, 200, 1 << 30])
         compaction.ALIKE = outcome.choice([1, 64])
@@ -301,7 +301,7 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(keyed_state, "_PORTION", 1)  # each run has its own of these
     monkeypatch.setattr(timers, "_AT_ONCE", 1)
-    monkeypatch.setattr(near_timers, "_AT_ONCE", 1)
+    monkeypatch.setattr(timing_wheel, "_AT_ONCE", 1)
     monkeypatch.setattr(timers, "_MANY", 0)
     monkeypatch.setattr(keyed_backend, "_CHANGED", 0)
     monkeypatch.setattr(compaction, "ALIKE", 1)

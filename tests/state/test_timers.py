@@ -21,7 +21,7 @@ from holdfast.state.keys.key_groups import KeyGroupRange, key_group
 from holdfast.state.store.ordered import OrderedStore, SortedMemory
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 from holdfast.state.stored.delta import Change
-from holdfast.state.timers import near_timers, timer_chunks, timer_family, timers
+from holdfast.state.timers import timer_chunks, timer_family, timers, timing_wheel
 from holdfast.state.timers.timer_family import TimerFamily
 
 GROUPS = 8
@@ -47,7 +47,7 @@ class Timers(RuleBasedStateMachine):
             self.limits.setattr(timer_chunks, "_MOST_REMOVED", 2)
             self.limits.setattr(timers, "_AT_ONCE", 1)
             self.limits.setattr(timers, "_MANY", 1)
-            self.limits.setattr(near_timers, "_AT_ONCE", 1)
+            self.limits.setattr(timing_wheel, "_AT_ONCE", 1)
             self.limits.setattr(timer_family, "_DENSE", 2)
             self.limits.setattr(timer_family, "_ENOUGH", 1)
         self.bound = bound
@@ -331,7 +331,7 @@ class Time(int):
 def the_timers_that_are_not_due_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Time, "looked_at", 0)
     heap = [(Time(number), number, f"k{number}") for number in range(10_000)]
-    assert sorted(near_timers.owners_until(heap, 4)) == ["k0", "k1", "k2", "k3", "k4"]
+    assert sorted(timing_wheel.owners_until(heap, 4)) == ["k0", "k1", "k2", "k3", "k4"]
     assert Time.looked_at <= 2 * 5 + 1
 
 
@@ -341,7 +341,7 @@ def test_timers_that_are_due_are_found_in_any_heap(times: list[int], until: int)
     heap: list[tuple[int, int, Any]] = []
     for number, time in enumerate(times):
         heapq.heappush(heap, (time, number, number))
-    assert sorted(near_timers.owners_until(heap, until)) == [number for number, time in enumerate(times) if time <= until]
+    assert sorted(timing_wheel.owners_until(heap, until)) == [number for number, time in enumerate(times) if time <= until]
 
 
 def test_timers_at_the_ends_of_time_are_kept(queue: TimerFamily):
@@ -379,7 +379,7 @@ def test_far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkeypatch: pytest.MonkeyPatch):
+def the_timers_of_the_next_bucket_are_loaded_in_portions(stored: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(timers, "_AT_ONCE", 10)
     monkeypatch.setattr(timers, "_MANY", 10)
     queue = new_queue()
@@ -395,7 +395,7 @@ def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkey
         fired += queue.due(now)
         queue.collect()
         queue.completed()
-        near.append(len(queue._near))
+        near.append(len(queue._wheel))
         if left := pending.difference(fired):
             assert queue.next_time() <= min(left)[0], "a job without input would sleep beyond it"
     assert fired == sorted(pending)

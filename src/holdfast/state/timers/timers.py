@@ -1,9 +1,10 @@
 """Timers: at most one per key, namespace and time, pending until time reaches it.
 
-Pending timers lie unsorted in coarse buckets of time, and those of the bucket of the current time in slices of a second.
-Only the current slice is sorted, so registering a timer costs one set insertion, however many timers exist. Under memory
-pressure, far buckets move to the local store. Before time reaches a bucket, each epoch loads and slices a part of it, so
-that none has to wait for all. An epoch's registrations and removals go into its delta.
+Pending timers are kept unsorted in buckets of about a minute. The bucket of the current time is in the timing wheel, by
+ticks of about a second, of which only the current one is sorted. So registering a timer costs one set insertion, however
+many timers exist. Under memory pressure, late buckets move to the local store. Before time reaches such a bucket, each
+epoch loads a portion of it into the wheel, so that no epoch waits for all of it. An epoch's registrations and removals go
+into its delta.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from itertools import islice
 from typing import Any, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.state.timers.near_timers import NearTimers
-from holdfast.state.timers.timer_slices import SLICE_BITS, Timer
+from holdfast.state.timers.timer_ticks import TICK_BITS, Timer
+from holdfast.state.timers.timing_wheel import TimingWheel
 
 __all__ = ["BUCKET_BITS", "TIMER_BYTES", "UNBOUNDED", "Timer", "TimerQueue", "TimerStore"]
 
 BUCKET_BITS = 16
-"""A bucket holds 2**16 ms, about a minute."""
+"""A bucket is 2**16 ms, about a minute."""
 TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
 _AT_ONCE = 8192
-"""Timers that leave memory, or come near, together: more at once would be a pause, fewer would make small chunks."""
+"""Timers to move to the store, or load from it, at a time: more would be a pause, fewer would make small chunks."""
 _MANY = 65_536
-"""Timers of a bucket that are rather sliced than sorted at once, which takes a few hundredths of a second."""
+"""Timers of a bucket from which on it is sorted tick by tick: sorting as many at once would be a pause."""
 UNBOUNDED = 1 << 62
-"""The bound of timers that all stay in memory."""
+"""The bound of a queue that keeps all timers in memory."""
 _END = 1 << (63 - BUCKET_BITS)
 """The bucket after the last."""
-_SLICES_BITS = BUCKET_BITS - SLICE_BITS
-"""A bucket has two to the power of this many slices."""
+_TICKS_BITS = BUCKET_BITS - TICK_BITS
+"""A bucket has two to the power of this many ticks."""
 
 _time_of = operator.itemgetter(0)
 
@@ -48,20 +49,20 @@ class TimerStore(Protocol):
         """Load all timers of a bucket."""
 
     def loading(self, bucket: int) -> Iterator[set[Timer]]:
-        """Load all timers of a bucket, some with each step, as they are then. Others may be written between two steps."""
+        """Load all timers of a bucket in portions, each as it is then. Others may be written between two portions."""
 
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
     def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
-        """Replace a bucket's timers, a part with each step; yields its size. Until the end the former are there, too."""
+        """Replace a bucket's timers in portions; yields the size of each. Until the end, the old ones remain."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
 
 
 class _Bucket:
-    """The pending timers of one bucket, completely or partly in memory."""
+    """The pending timers of one bucket, wholly or partly in memory."""
 
     __slots__ = ("gone", "new", "removed", "stored", "timers")
 
@@ -73,9 +74,9 @@ class _Bucket:
         self.gone: set[Timer] = set()
         """If stored: timers removed by completed epochs that may still be in the store."""
         self.new: set[Timer] = set()
-        """Timers added in this epoch; some of them may already be in the store, if stored, or near."""
+        """Timers added in this epoch; some may already be in the store, if stored, or in the wheel."""
         self.removed: set[Timer] = set()
-        """Timers removed in this epoch; if stored, some of them may never have existed."""
+        """Timers removed in this epoch; if stored, some may never have existed."""
 
     def __len__(self) -> int:
         return len(self.timers) + len(self.gone) + len(self.new) + len(self.removed)
@@ -100,24 +101,24 @@ class TimerQueue:
         self._order: list[int] = []
         """Heap of bucket numbers; may contain numbers of former buckets."""
         self._active = -(1 << 62)
-        """Buckets up to this number are active: all their timers are near."""
-        self._near = NearTimers()
-        """The timers of the active buckets, and some of the bucket that comes near."""
+        """Buckets up to this number are active: all their timers are in the wheel."""
+        self._wheel = TimingWheel()
+        """The timers of the active buckets, and some of the bucket that is loading."""
         self._reached = -(1 << 62)
-        """The slice that time has reached."""
-        self._nearing: tuple[int, Iterator[None]] | None = None
-        """The bucket that comes near before time reaches it, and the remaining steps."""
+        """The tick that time has reached."""
+        self._loading: tuple[int, Iterator[None]] | None = None
+        """The next bucket while it is loaded into the wheel, and the remaining steps."""
         self._active_stored: set[int] = set()
         """Active buckets with timers in the store, possibly already fired ones."""
 
     def __bool__(self) -> bool:
         """Whether there are timers. A stored bucket counts even if all its timers may have been deleted."""
-        return bool(self._near) or any(b.timers or b.new or b.stored for b in self._buckets.values())
+        return bool(self._wheel) or any(b.timers or b.new or b.stored for b in self._buckets.values())
 
     @property
     def in_memory(self) -> int:
         """Approximate number of timers in memory."""
-        return len(self._near) + sum(map(len, self._buckets.values()))
+        return len(self._wheel) + sum(map(len, self._buckets.values()))
 
     def register(self, time: int, owner: Any) -> None:
         """Set a timer; setting it again has no effect.
@@ -132,7 +133,7 @@ class TimerQueue:
         number = time >> BUCKET_BITS
         if number <= self._active:
             _check_within(time)
-            self._near.register(timer)
+            self._wheel.register(timer)
             return
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -157,13 +158,13 @@ class TimerQueue:
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
-            self._near.delete(timer)
+            self._wheel.delete(timer)
             return
         bucket = self._buckets.get(number)
         if bucket is None:
             return
-        was_near = self._is_near(number) and self._near.discard(timer)
-        existed = was_near or bucket.stored
+        was_in_wheel = self._is_loading(number) and self._wheel.discard(timer)
+        existed = was_in_wheel or bucket.stored
         if timer in bucket.new:
             bucket.new.discard(timer)
             if not existed:
@@ -174,9 +175,9 @@ class TimerQueue:
             return
         bucket.removed.add(timer)
 
-    def _is_near(self, bucket: int) -> bool:
-        """Whether some timers of a bucket are near before it is active."""
-        return self._nearing is not None and self._nearing[0] == bucket
+    def _is_loading(self, bucket: int) -> bool:
+        """Whether a bucket is being loaded into the wheel: it has some of its timers before it is active."""
+        return self._loading is not None and self._loading[0] == bucket
 
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
         """Take the timers up to and including ``time`` in order of time, including those registered during the iteration.
@@ -185,12 +186,12 @@ class TimerQueue:
         """
         last = time >> BUCKET_BITS
         while True:
-            yield from self._near.due(time, ((self._active + 1) << _SLICES_BITS) - 1, prefetch)
+            yield from self._wheel.due(time, ((self._active + 1) << _TICKS_BITS) - 1, prefetch)
             number = self._earliest()
             if number is None or number > last:
                 self._active = max(self._active, last)
-                self._reached = max(self._reached, time >> SLICE_BITS)
-                self._near.slice = max(self._near.slice, self._reached)
+                self._reached = max(self._reached, time >> TICK_BITS)
+                self._wheel.tick = max(self._wheel.tick, self._reached)
                 return
             self._activate(number)
 
@@ -206,52 +207,54 @@ class TimerQueue:
         bucket = self._buckets[number]
         new = bucket.new
         count = len(bucket.timers) + len(new)
-        surely_new = not (bucket.stored or self._is_near(number))  # `register` looks only at timers of the bucket in memory
-        if not surely_new or count > _MANY or count < self._near.registered:
-            for _ in self._move_near(number) if self._nearing is None else self._nearing[1]:
+        surely_new = not (
+            bucket.stored or self._is_loading(number)
+        )  # `register` looks only at timers of the bucket in memory
+        if not surely_new or count > _MANY or count < self._wheel.registered:
+            for _ in self._loading_wheel(number) if self._loading is None else self._loading[1]:
                 pass
-            self._near.spread(new)
+            self._wheel.spread(new)
         else:
-            self._near.sort([*bucket.timers, *new], ((number + 1) << _SLICES_BITS) - 1)
-        self._near.record(new, bucket.removed, surely_new=surely_new)
+            self._wheel.sort([*bucket.timers, *new], ((number + 1) << _TICKS_BITS) - 1)
+        self._wheel.record(new, bucket.removed, surely_new=surely_new)
         del self._buckets[number]
-        self._nearing = None
+        self._loading = None
         self._active = number
         if bucket.stored:
             self._active_stored.add(number)
 
-    def _move_near(self, number: int) -> Iterator[None]:
-        """Let the timers of a bucket come near, some with each step; those of the running epoch stay."""
+    def _loading_wheel(self, number: int) -> Iterator[None]:
+        """Load a bucket into the wheel in portions, but for the timers of the running epoch."""
         bucket = self._buckets[number]
         left = _AT_ONCE
         for stored in self._store.loading(number) if bucket.stored else ():
             stored -= bucket.gone
             stored -= bucket.removed
-            self._near.spread(stored)
+            self._wheel.spread(stored)
             left -= len(stored)
             if left <= 0:
                 yield
                 left = _AT_ONCE
         while timers := bucket.timers:
             some = [timers.pop() for _ in range(min(left, len(timers)))]
-            self._near.spread(some)
+            self._wheel.spread(some)
             yield
             left = _AT_ONCE
 
-    def _come_near(self) -> None:
-        """Between epochs: let the next bucket come near, if time is in the second half of the one before."""
+    def _load_ahead(self) -> None:
+        """Between epochs: load a portion of the next bucket once time is in the second half of the one before."""
         number = self._active + 1
-        if self._nearing is None:
+        if self._loading is None:
             bucket = self._buckets.get(number)
-            middle = (number << _SLICES_BITS) - (1 << _SLICES_BITS >> 1)
+            middle = (number << _TICKS_BITS) - (1 << _TICKS_BITS >> 1)
             if bucket is None or not middle <= self._reached or not (bucket.stored or len(bucket.timers) > _MANY):
                 return
-            self._nearing = number, self._move_near(number)
-        self._come_nearer(self._nearing)
+            self._loading = number, self._loading_wheel(number)
+        self._load_step(self._loading)
 
-    def _come_nearer(self, nearing: tuple[int, Iterator[None]]) -> None:
-        """Take the next step of the bucket that comes near; after the last one it is active."""
-        number, steps = nearing
+    def _load_step(self, loading: tuple[int, Iterator[None]]) -> None:
+        """Load the next portion of a bucket; after the last one it is active."""
+        number, steps = loading
         if next(steps, self) is self:
             self._activate(number)
 
@@ -265,10 +268,10 @@ class TimerQueue:
         return timers
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer, or the start of its bucket if that is not all in memory; None without timers."""
-        if (near := self._near.earliest()) is not None:
-            # Of a bucket that comes near, earlier ones may still be away.
-            return near if self._nearing is None else min(near, self._nearing[0] << BUCKET_BITS)
+        """The time of the earliest timer, or the start of its bucket if part of that is stored; None without timers."""
+        if (first := self._wheel.earliest()) is not None:
+            # Earlier timers of a bucket that is loading may not be in the wheel yet.
+            return first if self._loading is None else min(first, self._loading[0] << BUCKET_BITS)
         while (number := self._earliest()) is not None:
             bucket = self._buckets[number]
             if bucket.stored:
@@ -284,7 +287,7 @@ class TimerQueue:
 
     def last_time(self) -> int:
         """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
-        latest = self._near.latest()
+        latest = self._wheel.latest()
         for number, bucket in self._buckets.items():
             if bucket.stored:
                 latest = max(latest, ((number + 1) << BUCKET_BITS) - 1)
@@ -293,7 +296,7 @@ class TimerQueue:
         return latest
 
     def later(self, time: int) -> Iterator[list[Timer]]:
-        """The timers of the buckets after that of ``time``, some with each step; between two steps epochs may run.
+        """The timers of the buckets after that of ``time``, in portions; epochs may run between two portions.
 
         Timers that are set meanwhile, and those whose bucket time reaches meanwhile, may be missing.
         """
@@ -303,20 +306,20 @@ class TimerQueue:
                 continue
             yield from map(list, _parts([*bucket.timers, *bucket.new]))
             for stored in self._store.loading(number) if bucket.stored else ():
-                if self._buckets.get(number) is not bucket or self._is_near(number):
+                if self._buckets.get(number) is not bucket or self._is_loading(number):
                     break
                 yield from map(list, _parts(list(stored - bucket.gone - bucket.removed - bucket.timers)))
 
     # from epoch to epoch
 
     def drain(self) -> list[tuple[Collection[Timer], Collection[Timer]]]:
-        """At the barrier: drain the timers that this epoch touched and left, and those it removed, by bucket.
+        """At the barrier: drain the timers that this epoch added and those it removed, by bucket.
 
-        A timer that an earlier epoch may have added is among them, even if it is as before.
+        They may include timers that exist already, and removals of timers that never existed.
 
         The queue keeps the collections: use them before the next call.
         """
-        changed = self._near.drain()
+        changed = self._wheel.drain()
         drained = [changed] if changed[0] or changed[1] else []
         for bucket in self._buckets.values():
             if bucket.new or bucket.removed:
@@ -339,10 +342,10 @@ class TimerQueue:
 
     def all(self) -> Iterator[Timer]:
         """All timers, including those in the store."""
-        yield from self._near
+        yield from self._wheel
         for number, bucket in self._buckets.items():
             timers = self._known(number, bucket) - bucket.removed | bucket.new
-            yield from timers.difference(self._near) if self._is_near(number) else timers
+            yield from timers.difference(self._wheel) if self._is_loading(number) else timers
 
     # the local store
 
@@ -361,18 +364,18 @@ class TimerQueue:
             self._open(number, stored=True)
 
     def completed(self) -> None:
-        """Complete the last collected epoch: far buckets may leave memory, fired ones the store; the next one may come near.
+        """Complete the last drained epoch: late buckets may leave memory, fired ones the store; the next one may be loaded.
 
         Must be called between epochs, before the next one registers timers.
         """
         self._drop_fired()
-        self._come_near()
+        self._load_ahead()
         excess = self.in_memory - self._bound
         if excess <= 0:
             return
         excess = max(excess, _AT_ONCE)
         for number in sorted(self._buckets, reverse=True):
-            if self._is_near(number):
+            if self._is_loading(number):
                 break
             bucket = self._buckets[number]
             held = len(bucket)
@@ -387,16 +390,16 @@ class TimerQueue:
             pass
 
     def flushing(self) -> Iterator[None]:
-        """Write the timers that are checkpointed now to the store, some with each step; between two steps epochs may run.
+        """Write the timers that are checkpointed now to the store, in portions; epochs may run between two portions.
 
-        What they change is in their deltas, so that it does not matter whether the store has it at the end.
+        Changes of these epochs are in their deltas, so the store may or may not have them at the end.
         """
-        while self._nearing is not None:  # then all timers of a bucket are near, or none
-            self._come_nearer(self._nearing)
-            if self._nearing is not None:
+        while self._loading is not None:  # then a bucket is in the wheel as a whole, or not at all
+            self._load_step(self._loading)
+            if self._loading is not None:
                 yield
         self._drop_fired()
-        active = {number: list[Timer]() for number in self._active_stored} | self._near.by_bucket(BUCKET_BITS)
+        active = {number: list[Timer]() for number in self._active_stored} | self._wheel.by_bucket(BUCKET_BITS)
         buckets = [(number, each, list(each.timers), each.gone - each.timers) for number, each in self._buckets.items()]
         left = _AT_ONCE
         for number, timers in active.items():
@@ -410,9 +413,9 @@ class TimerQueue:
                 self._active_stored.discard(number)
         for number, bucket, timers, gone in buckets:
             for part in _parts(timers) if timers else [[]] if gone else []:
-                if near := self._is_near(number):  # its rows are being read
-                    part = [timer for timer in part if timer in self._near or timer in bucket.timers]
-                if near or self._buckets.get(number) is not bucket:
+                if loading := self._is_loading(number):  # timers may have moved to the wheel
+                    part = [timer for timer in part if timer in self._wheel or timer in bucket.timers]
+                if loading or self._buckets.get(number) is not bucket:
                     self._store.write(number, part, gone)
                     self._active_stored.add(number)
                 else:
@@ -435,7 +438,7 @@ class TimerQueue:
         """Remove stored buckets whose timers have all fired."""
         if not self._active_stored:
             return
-        earliest = self._near.earliest()
+        earliest = self._wheel.earliest()
         first = self._active + 1 if earliest is None else earliest >> BUCKET_BITS
         fired = {number for number in self._active_stored if number < first}
         for number in fired:
@@ -444,7 +447,7 @@ class TimerQueue:
 
 
 def _parts(timers: Sequence[Timer]) -> Iterator[Sequence[Timer]]:
-    """Timers that leave memory together."""
+    """Split timers into the portions that are written together."""
     return (timers[at : at + _AT_ONCE] for at in range(0, len(timers), _AT_ONCE))
 
 

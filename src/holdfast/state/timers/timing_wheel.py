@@ -1,7 +1,7 @@
-"""The timers that time reaches first, and what an epoch changes among them.
+"""TimingWheel: the timers that time reaches first, and what an epoch changes among them.
 
-Timers after the current slice of time lie in slices, unsorted. Those of the current slice are in the run, sorted once, and
-those registered since are in the heap.
+Timers of later ticks are unsorted. Those of the current tick are sorted once, into the run; timers registered for it
+since then are in a heap.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from itertools import chain
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.state.timers.timer_slices import SLICE_BITS, Timer, TimerSlices
+from holdfast.state.timers.timer_ticks import TICK_BITS, Timer, TimerTicks
 
-__all__ = ["NearTimers"]
+__all__ = ["TimingWheel"]
 
 _AT_ONCE = 8192
-"""Timers of several slices that are sorted together, so that one read can load the rows of their owners."""
+"""Timers of several ticks to sort together, so that one read loads the rows of their owners."""
 
 _time_of = operator.itemgetter(0)
 
 
-class NearTimers:
-    """Pending timers up to some time."""
+class TimingWheel:
+    """The pending timers of the active buckets, by tick."""
 
     def __init__(self) -> None:
-        self._slices = TimerSlices()
-        """Timers after the current slice."""
-        self.slice = -(1 << 62)
-        """Number of the current slice."""
+        self._ticks = TimerTicks()
+        """Timers of later ticks."""
+        self.tick = -(1 << 62)
+        """Number of the current tick."""
         self._run: list[Timer] = []
-        """Timers up to the current slice, sorted by time, earliest last."""
+        """Timers up to the current tick, sorted by time, earliest last."""
         self._deleted: set[Timer] = set()
-        """Deleted timers of the run, which stay there until time passes them."""
+        """Deleted timers of the run, which keeps them until time passes."""
         self._pending: set[Timer] | None = None
-        """The pending timers of the run; made when it is first asked for one of them."""
+        """The pending timers of the run; built on first use."""
         self._heap: list[tuple[int, int, Any]] = []
-        """Timers registered up to the current slice since; deleted ones stay until time passes them."""
+        """Timers registered for the current tick or earlier; deleted ones stay until time passes."""
         self._registered: set[Timer] = set()
         """The pending timers of the heap."""
         self._sequence = 0
@@ -48,45 +48,45 @@ class NearTimers:
         self._added: set[Timer] = set()
         """Timers added in this epoch and not removed."""
         self._removed: list[Timer] = []
-        """Timers that may be from earlier epochs, removed in this one; some may have been added again."""
+        """Timers, possibly of earlier epochs, removed in this one; some may have been added again."""
 
     def __len__(self) -> int:
         """Approximate number of timers in memory."""
-        return len(self._run) + len(self._registered) + len(self._slices)
+        return len(self._run) + len(self._registered) + len(self._ticks)
 
     def __bool__(self) -> bool:
-        return len(self._run) > len(self._deleted) or bool(self._registered) or bool(self._slices)
+        return len(self._run) > len(self._deleted) or bool(self._registered) or bool(self._ticks)
 
     def __iter__(self) -> Iterator[Timer]:
-        return chain(self._current(), self._slices)
+        return chain(self._current(), self._ticks)
 
     def _current(self) -> Iterator[Timer]:
-        """The timers up to the current slice."""
+        """The timers up to the current tick."""
         deleted = self._deleted
         return chain((timer for timer in self._run if timer not in deleted), self._registered)
 
     def __contains__(self, timer: Timer) -> bool:
-        """Whether a timer after the current slice is pending."""
-        return timer in self._slices
+        """Whether a timer of a later tick is pending."""
+        return timer in self._ticks
 
     def by_bucket(self, bits: int) -> dict[int, list[Timer]]:
         """All timers, by bucket of ``2**bits`` ms."""
-        found = self._slices.by_bucket(bits)
+        found = self._ticks.by_bucket(bits)
         for timer in self._current():
             found[timer[0] >> bits].append(timer)
         return found
 
     def spread(self, timers: Iterable[Timer]) -> None:
-        """Add timers after the current slice; what the epoch changes is recorded elsewhere."""
-        self._slices.spread(timers)
+        """Add timers of later ticks, without recording them as changes of the epoch."""
+        self._ticks.spread(timers)
 
     def sort(self, timers: list[Timer], until: int) -> None:
-        """Add timers up to the slice ``until``, all of which are current from now on. All earlier timers have been taken."""
+        """Add timers up to the tick ``until``, which becomes the current one. All earlier timers have been taken."""
         timers.sort(key=_time_of, reverse=True)
-        self._run, self.slice, self._pending = timers, until, None
+        self._run, self.tick, self._pending = timers, until, None
 
     def record(self, new: set[Timer], removed: Iterable[Timer], *, surely_new: bool) -> None:
-        """Record timers of a bucket that becomes active, added and removed in this epoch. Keeps ``new``.
+        """Record the timers that this epoch added to and removed from a bucket that becomes active. Keeps ``new``.
 
         ``surely_new``: no earlier epoch has added one of ``new``.
         """
@@ -100,10 +100,10 @@ class NearTimers:
         self._removed += removed
 
     def register(self, timer: Timer) -> None:
-        """Add a timer; no effect if it is there."""
+        """Add a timer; no effect if it exists."""
         time, owner = timer
-        if time >> SLICE_BITS > self.slice:
-            if not self._slices.add(timer):
+        if time >> TICK_BITS > self.tick:
+            if not self._ticks.add(timer):
                 return
         else:
             if timer in self._registered or timer in self._pending_in_run(time):
@@ -124,8 +124,8 @@ class NearTimers:
 
     def delete(self, timer: Timer) -> None:
         """Remove a timer; no error if it is missing."""
-        if timer[0] >> SLICE_BITS > self.slice:
-            if not self._slices.discard(timer):
+        if timer[0] >> TICK_BITS > self.tick:
+            if not self._ticks.discard(timer):
                 return
         elif timer in self._registered:
             self._registered.discard(timer)
@@ -140,12 +140,12 @@ class NearTimers:
             self._removed.append(timer)
 
     def discard(self, timer: Timer) -> bool:
-        """Remove a timer after the current slice; returns whether it was there. The epoch's change is recorded elsewhere."""
-        return self._slices.discard(timer)
+        """Remove a timer of a later tick, without recording a change; returns whether it existed."""
+        return self._ticks.discard(timer)
 
     def due(self, time: int, last: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
-        """Take the timers up to ``time``, and up to the slice ``last``, in order of time; see `TimerQueue.due`."""
-        last = min(last, time >> SLICE_BITS)
+        """Take the timers up to ``time``, and up to the tick ``last``, in order of time; see `TimerQueue.due`."""
+        last = min(last, time >> TICK_BITS)
         while True:
             run, heap, added, removed = self._run, self._heap, self._added, self._removed
             deleted, registered = self._deleted, self._registered
@@ -174,10 +174,10 @@ class NearTimers:
                 else:
                     removed.append(timer)
                 yield timer
-            taken, number = self._slices.take(last, _AT_ONCE)
+            taken, number = self._ticks.take(last, _AT_ONCE)
             if not taken:
                 return
-            self._run, self.slice, self._pending = taken, number, None  # all of the former run are taken
+            self._run, self.tick, self._pending = taken, number, None  # all of the former run are taken
 
     def earliest(self) -> int | None:
         """The earliest time."""
@@ -187,11 +187,11 @@ class NearTimers:
         while run and run[-1] in deleted:
             deleted.discard(run.pop())
         times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
-        return min(times) if times else self._slices.earliest()
+        return min(times) if times else self._ticks.earliest()
 
     def latest(self) -> int:
         """The latest time; MIN_TIMESTAMP without timers."""
-        latest = self._slices.latest()
+        latest = self._ticks.latest()
         if latest is not None:
             return latest
         return max((time for time, _ in (*self._run[:1], *self._registered)), default=MIN_TIMESTAMP)
@@ -199,14 +199,14 @@ class NearTimers:
     def drain(self) -> tuple[Collection[Timer], Collection[Timer]]:
         """At the barrier: drain the timers that were added in this epoch, and the removed ones."""
         added, removed = self._added, self._removed
-        if again := added.intersection(removed):  # whether an earlier epoch added them is not known for all
+        if again := added.intersection(removed):  # an earlier epoch may have added some of them
             removed = [timer for timer in removed if timer not in again]
         self._added, self._removed = set(), []
         return added, removed
 
 
 def owners_until(heap: list[tuple[int, int, Any]], time: int) -> list[Any]:
-    """The owners of the heap's timers up to ``time``, of which there may be few among many.
+    """The owners of the heap's timers up to ``time``, without a look at the later ones.
 
     >>> owners_until([(1, 0, "a"), (7, 1, "b"), (3, 2, "c"), (8, 3, "d")], 3)
     ['a', 'c']
