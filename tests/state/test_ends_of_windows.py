@@ -88,7 +88,7 @@ def an_element_behind_its_own_splits_watermark_is_late_though_its_window_may_yet
 
 
 def a_timer_of_processing_time_does_not_end_a_window_of_event_time():
-    """Its time is far beyond the window's end, as the wall clock is beyond any event time."""
+    """The wall clock is beyond the window's end, at which this trigger fires at the latest."""
     trigger = ContinuousProcessingTimeTrigger.of(ms(100))
     with operated(lambda keyed: keyed.window(TUMBLING).trigger(trigger).reduce(add)) as windows:
         windows.processing_time(1_000_000)
