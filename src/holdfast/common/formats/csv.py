@@ -67,6 +67,16 @@ class _Builder:
         self._format = replace(self._format, **changes)
         return self
 
+    def _checked(self) -> _Format:
+        """The format, whose characters have one meaning each."""
+        made, meanings = self._format, dict[str, str]()
+        comment = "#" if made.comments else None
+        given = {"field delimiter": made.field_delimiter, "quote character": made.quote, "escape character": made.escape}
+        for what, c in {**given, "first character of comments": comment}.items():
+            if c is not None and meanings.setdefault(c, what) != what:
+                raise ConfigurationError(f"CSV: the {meanings[c]} and the {what} must differ, both are {c!r}")
+        return made
+
     def set_array_element_delimiter(self, delimiter: str) -> Self:
         """Set the separator of array elements or nested Row fields within a field; ``;`` by default."""
         if not isinstance(delimiter, str) or not delimiter:
@@ -83,8 +93,8 @@ class _Builder:
 
 
 def _single(what: str, text: str) -> str:
-    if not isinstance(text, str) or len(text) != 1:
-        raise ConfigurationError(f"CSV: the {what} must be one character, got {text!r}")
+    if not isinstance(text, str) or len(text) != 1 or text in _LINE_ENDS:
+        raise ConfigurationError(f"CSV: the {what} must be one character that ends no line, got {text!r}")
     return text
 
 
@@ -139,8 +149,12 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self._with(ignore_parse_errors=ignore_parse_errors)
 
         def build(self) -> CsvRowDeserializationSchema:
-            """Build the schema."""
-            return CsvRowDeserializationSchema(self._format)
+            """Build the schema.
+
+            Raises:
+                ConfigurationError: a character has two meanings.
+            """
+            return CsvRowDeserializationSchema(self._checked())
 
     def get_produced_type(self) -> TypeInformation:
         """The records' type."""
@@ -249,8 +263,12 @@ class CsvRowSerializationSchema(SerializationSchema):
             return self._with(quote=None)
 
         def build(self) -> CsvRowSerializationSchema:
-            """Build the schema."""
-            return CsvRowSerializationSchema(self._format)
+            """Build the schema.
+
+            Raises:
+                ConfigurationError: a character has two meanings.
+            """
+            return CsvRowSerializationSchema(self._checked())
 
     def serialize(self, value: Any) -> bytes:
         """Format a Row as a line.
@@ -271,7 +289,18 @@ class CsvRowSerializationSchema(SerializationSchema):
         out = io.StringIO()
         # The writer quotes fields with its own line ends, of which these two are all.
         csv.writer(out, lineterminator=_LINE_ENDS, **self._format.dialect()).writerow(texts)
-        return (out.getvalue()[: -len(_LINE_ENDS)] + self._format.line_delimiter).encode()
+        line = out.getvalue()[: -len(_LINE_ENDS)]
+        if line.startswith("#"):  # a reader may take it for a comment
+            line = self._not_a_comment(texts[0], line)
+        return (line + self._format.line_delimiter).encode()
+
+    def _not_a_comment(self, first: str, line: str) -> str:
+        quote, escape = self._format.quote, self._format.escape
+        if "#" in (quote, escape, self._format.field_delimiter):
+            return line  # whose reader has no comments
+        if quote is not None:
+            return f"{quote}{first}{quote}{line[len(first) :]}"
+        return line if escape is None else escape + line
 
     def _check(self, write: Callable[[Any], str], field: Any, name: str) -> None:
         try:

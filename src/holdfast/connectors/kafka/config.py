@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 __all__ = [
     "admin_properties",
     "check_properties",
+    "check_transactional",
     "connection_settings",
     "consumer_properties",
     "producer_properties",
@@ -28,6 +29,8 @@ _RENAMED = {
     "max.request.size": "message.max.bytes",
     "default.api.timeout.ms": "socket.timeout.ms",
 }
+_LIMITS = {"delivery.timeout.ms": "message.timeout.ms", "transaction.timeout.ms": "message.timeout.ms", **_RENAMED}
+"""The settings of librdkafka that properties set or bound."""
 _WITHOUT_MEANING = {
     "key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "max.poll.records", "max.block.ms",
     "partition.discovery.interval.ms", "commit.offsets.on.checkpoint", "register.consumer.metrics", "client.id.prefix",
@@ -197,13 +200,29 @@ def check_properties(properties: Mapping[str, Any], kind: type[Consumer] | type[
     """
     consumer = kind is Consumer
     complete = {**({"group.id": "holdfast"} | _READING if consumer else _WRITING), **_translate(properties)}
-    try:
-        client = kind({**complete, "log_level": 0, "bootstrap.servers": ""})
-    except (KafkaException, TypeError, ValueError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise ConfigurationError(f"Kafka {'source' if consumer else 'sink'}: {reason}") from error
+    client = _created(kind, complete, properties)
     if consumer:
         client.close()
+
+
+def check_transactional(properties: Mapping[str, Any], timeout_ms: int) -> None:
+    """Check the settings of a transactional writer, as `check_properties`.
+
+    Raises:
+        ConfigurationError: they do not go together; the message names them.
+    """
+    _created(Producer, transactional_properties(properties, "check", timeout_ms), properties)
+
+
+def _created(kind: type[Consumer] | type[Producer], settings: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    try:
+        return kind({**settings, "log_level": 0, "bootstrap.servers": ""})
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        for name in given:
+            if _LIMITS.get(name, name) in reason and name not in reason:
+                reason += f" (set by {name})"
+        raise ConfigurationError(f"Kafka {'source' if kind is Consumer else 'sink'}: {reason}") from error
 
 
 def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:

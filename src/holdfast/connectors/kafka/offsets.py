@@ -60,6 +60,11 @@ class KafkaOffsetsInitializer:
     _offsets: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
     _reset: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE
 
+    @property
+    def needs_group(self) -> bool:
+        """Whether it asks for the offsets of a consumer group."""
+        return self._kind is OffsetKind.COMMITTED
+
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
         """The first available record."""

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
-from holdfast.connectors.kafka.config import admin_properties, check_properties, protocol_properties
+from holdfast.connectors.kafka.config import admin_properties, check_properties, check_transactional, protocol_properties
 from holdfast.connectors.kafka.sink.committable import check_prepared
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.output import KafkaOutput
@@ -42,7 +42,7 @@ class KafkaSink(KafkaOutput):
                     "sink on the same Kafka cluster uses, and that stays the same from start to start"
                 )
             protocol_properties(self.properties)
-            _ = self.transaction_timeout_ms
+            check_transactional(self.properties, self.transaction_timeout_ms)
 
     @property
     def exclusive_name(self) -> str | None:

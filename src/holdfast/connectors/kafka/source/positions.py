@@ -186,9 +186,7 @@ def offsets_of(
     if kind is OffsetKind.TIMESTAMP:
         return view.at_timestamp(partitions, initializer._timestamp)
     if kind is OffsetKind.COMMITTED:
-        if not source.group_id:
-            raise ConfigurationError(f"committed offsets as {role} offsets need a consumer group: set_group_id(...)")
-        found = view.committed(source.group_id, partitions)
+        found = view.committed(str(source.group_id), partitions)
     else:
         found = {p: initializer._offsets[p] for p in partitions if p in initializer._offsets}
         if unknown := sorted(set(initializer._offsets) - set(partitions)):

@@ -48,6 +48,9 @@ class KafkaSourceOptions:
 
     def __post_init__(self) -> None:
         check_properties(self.properties, Consumer)
+        for role, offsets in (("starting", self.starting_offsets), ("stopping", self.stopping_offsets)):
+            if offsets is not None and offsets.needs_group and not self.group_id:
+                raise ConfigurationError(f"committed offsets as {role} offsets need a consumer group: set_group_id(...)")
         for derived in (self.discovery_interval_s, self.reset_policy, self.read_committed):
             del derived  # each property checks its setting
 
