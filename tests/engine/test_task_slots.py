@@ -278,6 +278,20 @@ def the_slots_that_are_started_at_the_same_time_are_forks_of_one_process_which_e
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("said", ["", "a warning"])
+def the_slots_of_a_job_leave_nothing_behind_but_logs_that_say_something(tmp_path: Path, said: str):
+    directory = LocalDirectory(str(tmp_path), str(tmp_path / "0123456789abcdef" / "host"))
+    clients = [SlotClient(directory, number, os.getpid(), []) for number in range(2)]
+    starter = parent(started(clients[0]))
+    started(clients[1])
+    (Path(directory.path) / "slot-1.sock.log").write_text(said)
+    for client in clients:
+        client.retire()
+    await_end(starter)
+    assert os.listdir(tmp_path) == (["0123456789abcdef"] if said else [])
+
+
 def a_starter_that_was_killed_is_replaced_and_its_slots_serve_on(clients):
     first = started(clients[0])
     os.kill(parent(first), signal.SIGKILL)

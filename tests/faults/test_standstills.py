@@ -89,6 +89,16 @@ class Running:
     def findings(self) -> str:
         return "\n".join(f"{each['title']}: {each['detail']}" for each in self.view()["findings"])
 
+    def listed(self) -> str:
+        """What `holdfast list` says of it."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", "list", "--address", self.url],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done.stdout + done.stderr
+
     def ended(self) -> list[str]:
         """The lines that the program has printed until it ends."""
         return output_of(self.process, self._directory)[0].splitlines()
@@ -126,6 +136,7 @@ def a_function_that_does_not_return_is_named_with_its_line_and_the_job_can_be_en
         assert "program.py:" in said
         assert "threading.Event().wait()" in said
         assert "keeps up" not in said
+        assert "The operator worker stands still" in job.listed()
         if way == "cancel":
             token = {"authorization": f"Bearer {job.token}"}
             httpx.patch(f"{job.url}/jobs/{job.job}?mode=cancel&force=true", headers=token, timeout=300).raise_for_status()

@@ -36,6 +36,7 @@ from holdfast.cli.output import (
     table,
     working,
 )
+from holdfast.metrics.diagnosis import STANDS_STILL
 from holdfast.metrics.job import TERMINAL
 from holdfast.rest.tokens import read_token
 from holdfast.runtime.driver.job_registry import DIED, JobRecord, records
@@ -84,6 +85,8 @@ def list_jobs(
     ]
     console.print(table(columns, rows, ["RECORDS/S", "BACKLOG"]))
     for job in jobs:
+        for told in job.get("stands-still", ()):
+            note(f"{job['name']}: {told}")
         if "error" in job:
             attempts = f" (attempt {job['attempts']})" if "attempts" in job else ""
             note(f"{job['name']}{attempts}: {job['error']}")
@@ -104,7 +107,14 @@ def _listed(job: RunningJob) -> dict[str, Any]:
         "records-per-second": view["rates"]["in"],
         "backlog": view["backlog"],
         "driver-pid": job.record.pid if job.record is not None else None,
+        "stands-still": _standstills(view),
     }
+
+
+def _standstills(view: Mapping[str, Any]) -> list[str]:
+    """What of a job stands still; empty: nothing."""
+    bad = [finding["title"] for finding in view["findings"] if finding["kind"] == "bad"]
+    return [title for title in bad if title != STANDS_STILL] if STANDS_STILL in bad else []
 
 
 def _standing_by(record: JobRecord) -> dict[str, Any]:

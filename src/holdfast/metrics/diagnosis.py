@@ -8,7 +8,10 @@ from holdfast.metrics.job import RUNNING_EPOCH, TERMINAL, JobSnapshot, VertexSna
 from holdfast.metrics.profile import EpochRecord, VertexProfile
 from holdfast.metrics.standstills import LASTS_S, Finding, silent_sources, standstills
 
-__all__ = ["Finding", "findings"]
+__all__ = ["STANDS_STILL", "Finding", "findings"]
+
+STANDS_STILL = "The job stands still"
+"""The title of the finding that sums up what does not go on."""
 
 _WINDOW = 20
 """The number of latest epochs that count."""
@@ -55,9 +58,7 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
         )
     rate = job.values["numRecordsInPerSecond"]
     if any(finding.kind == "bad" for finding in (*silent_sources(job), *standstills(job))):
-        return Finding(
-            "bad", "The job stands still", f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above."
-        )
+        return Finding("bad", STANDS_STILL, f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above.")
     lasts = max((age for what, age in job.activities.items() if what.startswith(RUNNING_EPOCH)), default=0.0)
     if lasts >= LASTS_S:
         return Finding("slow", "An epoch lasts", f"Whether the job keeps up is known at its end; {backlog:,} records wait.")

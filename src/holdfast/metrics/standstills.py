@@ -91,7 +91,7 @@ def _epoch(job: JobSnapshot, seconds: float, explained: bool) -> Iterator[Findin
         explained: Whether a system is named already that keeps it.
     """
     seen = job.observed
-    standing = [task for task in seen.tasks if task.same_call_seconds >= STANDS_S]
+    standing = [task for task in seen.tasks if task.fault or task.same_call_seconds >= STANDS_S]
     yield from map(_task, standing[:_MOST])
     if standing or explained:
         return

@@ -65,7 +65,8 @@ class InProcessEnvironment(StreamExecutionEnvironment):
 
 def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | None) -> Job:
     # Imports PySpark, which harnesses do not need; its JVM is not started.
-    from holdfast.runtime.driver.job import ClosableExecutor, Job
+    from holdfast.runtime.driver.coordinator import ClosableExecutor
+    from holdfast.runtime.driver.job import Job
     from holdfast.runtime.plan.task_messages import JobSetup
     from holdfast.testing.executor import InProcessExecutor
 

@@ -47,7 +47,7 @@ from holdfast.runtime.protocol.savepoint_requests import SavepointRequest
 from holdfast.runtime.protocol.statistics import takeovers
 from holdfast.runtime.records.samples import SampleRequests
 
-__all__ = ["Coordinator", "EpochExecutor"]
+__all__ = ["ClosableExecutor", "Coordinator", "EpochExecutor"]
 
 log = logging.getLogger("holdfast")
 
@@ -68,6 +68,13 @@ class EpochExecutor(Protocol):
 
     def stop_each(self) -> None:
         """Make a running `each` fail soon."""
+
+
+class ClosableExecutor(EpochExecutor, Protocol):
+    """An executor of epochs that holds resources."""
+
+    def close(self, successor: JobPlan | None = None) -> None:
+        """Release them; ``successor``: the plan with which the job goes on, if it does."""
 
 
 class Coordinator:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
@@ -30,11 +30,12 @@ from holdfast.common.secrets import concealed
 from holdfast.common.system.json_log import add_log_fields, log_as_json
 from holdfast.common.values.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
-from holdfast.errors import ConfigurationError, Fenced, JobFailed, SparkGone, StorageError
+from holdfast.errors import ConfigurationError, Fenced, JobFailed, SparkGone
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats, SparkTasks
 from holdfast.metrics.traces import TraceReporter
-from holdfast.runtime.driver.coordinator import Coordinator, EpochExecutor
+from holdfast.runtime.driver.coordinator import ClosableExecutor, Coordinator
+from holdfast.runtime.driver.ends import delete_checkpoints, end_anyway
 from holdfast.runtime.driver.exclusive_sinks import check_exclusive
 from holdfast.runtime.driver.job_registry import died
 from holdfast.runtime.driver.launch import launched
@@ -92,13 +93,6 @@ def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job
     return job
 
 
-class ClosableExecutor(EpochExecutor, Protocol):
-    """An executor of epochs that holds resources."""
-
-    def close(self, successor: JobPlan | None = None) -> None:
-        """Release them; ``successor``: the plan with which the job goes on, if it does."""
-
-
 class Job(JobClient):
     """A job of this driver, and the client's handle to it."""
 
@@ -111,6 +105,7 @@ class Job(JobClient):
         self._result: Future[JobExecutionResult] = Future()
         self._status = JobStatus.CREATED
         self._interrupted = False
+        self._ends, self._over = threading.Lock(), threading.Event()
         self._wanted_end: JobStatus | None = None
         """The state in which the job ends because it was asked to."""
         self._temporary: weakref.finalize[..., Job] | None = None
@@ -296,7 +291,7 @@ class Job(JobClient):
         if deletes:
             if self._presence is not None:
                 self._presence.forget()
-            self._delete_checkpoints()
+            delete_checkpoints(self._plan.name, self._coordinator, self._log, self._storage, self._paths)
             self._tell_standbys(status, failure)
         if self._temporary is not None:
             self._temporary()
@@ -304,6 +299,21 @@ class Job(JobClient):
         self._metrics.status(status.name)
         if self._traces is not None:
             self._traces.close()
+        if self._presence is not None:
+            self._presence.store()
+        self._end(status, outcome)
+        self._over.set()
+
+    def _leave(self) -> None:
+        """End the job for its users, while its driver waits for something."""
+        self._status = self._wanted_end or JobStatus.CANCELED
+        self._metrics.status(self._status.name)
+        self._end(self._status, JobExecutionResult(self._id, 0))
+
+    def _end(self, status: JobStatus, outcome: JobExecutionResult | BaseException) -> None:
+        if not self._ends.acquire(blocking=False):
+            return  # the job was left
+        failure = str(outcome) if isinstance(outcome, BaseException) else ""
         if self._presence is not None:
             self._presence.end(status.name, failure)
         if isinstance(outcome, BaseException):
@@ -343,19 +353,6 @@ class Job(JobClient):
         """Tell the standby drivers how the job has ended, or that one of them can have it."""
         if self._leadership is not None:
             self._leadership.end(status.name, failure)
-
-    def _delete_checkpoints(self) -> None:
-        """Delete the checkpoints of a cancelled job, as configured, unless they are still needed."""
-        try:
-            if self._coordinator.uncommitted or not self._log.still_mine():
-                why = (
-                    "its last output is not committed yet" if self._coordinator.uncommitted else "another driver has the job"
-                )
-                log.warning("the checkpoints of the cancelled job %r are kept: %s", self._plan.name, why)
-                return
-            self._storage.delete(self._storage.list(f"{self._paths.directory}/"))
-        except StorageError:
-            log.warning("the checkpoints of the cancelled job could not be deleted", exc_info=True)
 
     # for the client
 
@@ -399,6 +396,8 @@ class Job(JobClient):
         if self._leadership is not None:
             self._leadership.stop()
         self._coordinator.cancel(force=force)
+        if force:
+            end_anyway(self._plan.name, self._over, self._leave)
 
         def done(result: Future[JobExecutionResult]) -> None:
             error = result.exception()

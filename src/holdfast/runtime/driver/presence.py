@@ -99,10 +99,13 @@ class Presence:
             self._history.stop()
             self._history = None
 
-    def end(self, state: str, failure: str) -> None:
-        """Record the job's final state, and stop showing it."""
+    def store(self) -> None:
+        """Store the history of the ended job."""
         if self._history is not None:
             self._history.end()
+
+    def end(self, state: str, failure: str) -> None:
+        """Record the job's final state, and stop showing it."""
         if self._registration is not None:
             self._registration.end(state, failure)
         if self._server is not None:

@@ -92,7 +92,7 @@ class SlotServer:
             try:
                 self._call(wire, *(message or wire.receive()))
             except WireClosed as error:
-                log.info("the task went away: %s", error)
+                log.debug("the task went away: %s", error)
             finally:
                 wire.close()
             self._last_call = time.monotonic()

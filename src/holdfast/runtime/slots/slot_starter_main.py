@@ -10,6 +10,8 @@ import gc
 import importlib
 import os
 import pickle
+import re
+import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,10 @@ _ASKED_WITHIN = 60.0
 """The time (seconds) in which a starter gets its first request, and a request arrives."""
 _END_EVERY = 1.0
 """How often (seconds) a starter looks whether its slots have ended."""
+
+
+_JOB = re.compile("[0-9a-f]{16}")
+"""The name of a job's directory; see `slot_directory`."""
 
 
 class _Starter:
@@ -59,6 +65,7 @@ class _Starter:
             if os.stat(self._address).st_ino == self._inode:  # else another one has taken its place
                 os.unlink(self._address)
         self._listener.close()  # who has connected meanwhile starts another one
+        _leave(os.path.dirname(self._address))
 
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(_ASKED_WITHIN)
@@ -85,6 +92,19 @@ class _Starter:
         sys.argv = ["-m", path, str(self._executor)]
         _show_command([sys.executable, "-m", "holdfast.runtime.slots.slot_main", path, str(self._executor)])
         run_slot(path, self._executor, lock)
+
+
+def _leave(directory: str) -> None:
+    """Remove the directory of a job's slots on this host, unless another starter uses it or a log in it says something."""
+    job = os.path.dirname(directory)
+    if not _JOB.fullmatch(os.path.basename(job)):
+        return
+    with contextlib.suppress(OSError):  # another one may do the same, or begin just now: it makes the directory again
+        entries = list(os.scandir(directory))
+        used = any(entry.name.startswith("starter-") and entry.name.endswith(".sock") for entry in entries)
+        if not used and not any(entry.name.endswith(".log") and entry.stat().st_size for entry in entries):
+            shutil.rmtree(directory)
+            os.rmdir(job)  # stays if the slots of another host are there
 
 
 def _has_children() -> bool:

@@ -1,0 +1,74 @@
+"""The ends of a job that are not its own: a forced one, and the deletion of its checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.stores.storage import Storage
+from holdfast.errors import StorageError
+from holdfast.runtime.spark.spark_context import jvm_process
+
+if TYPE_CHECKING:
+    from holdfast.runtime.driver.coordinator import Coordinator
+
+__all__ = ["delete_checkpoints", "end_anyway"]
+
+log = logging.getLogger("holdfast")
+
+_GRACE_S = 15.0
+"""The time for an orderly end after it was forced, in seconds."""
+_EXIT_S = 5.0
+"""The time for a program to exit after its job was left, in seconds."""
+
+
+def end_anyway(name: str, over: threading.Event, leave: Callable[[], None], grace_s: float = _GRACE_S) -> None:
+    """Leave a job whose driver does not come to its end: it waits for a system that does not answer.
+
+    To the job this is as if its driver was killed: its threads stay behind, as those of a paused driver, and are fenced by
+    the next start. When the program has ended, so does its process, for which these threads would wait.
+
+    Args:
+        name: The job's.
+        over: Set when the job has ended.
+        leave: Ends the job in the eyes of its users.
+        grace_s: The seconds to wait for its end.
+    """
+
+    def run() -> None:
+        if over.wait(grace_s):
+            return
+        log.warning(
+            "job %r: its driver waits for a system that does not answer, and is left there. The job ends as if it was "
+            "killed: its next start goes on from its last checkpoint",
+            name,
+        )
+        leave()
+        threading.main_thread().join()
+        if not over.wait(_EXIT_S):
+            if (spark := jvm_process()) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(spark, signal.SIGKILL)
+            os._exit(1 if hasattr(sys, "last_type") else 0)
+
+    threading.Thread(target=run, name="holdfast-forced-end", daemon=True).start()
+
+
+def delete_checkpoints(name: str, coordinator: Coordinator, own: CheckpointLog, storage: Storage, paths: JobPaths) -> None:
+    """Delete the checkpoints of a cancelled job, as configured, unless they are still needed."""
+    try:
+        if coordinator.uncommitted or not own.still_mine():
+            why = "its last output is not committed yet" if coordinator.uncommitted else "another driver has the job"
+            log.warning("the checkpoints of the cancelled job %r are kept: %s", name, why)
+            return
+        storage.delete(storage.list(f"{paths.directory}/"))
+    except StorageError:
+        log.warning("the checkpoints of the cancelled job could not be deleted", exc_info=True)
