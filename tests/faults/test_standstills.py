@@ -91,12 +91,9 @@ class Running:
 
     def listed(self) -> str:
         """What `holdfast list` says of it."""
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", "list", "--address", self.url],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        command = [sys.executable, "-m", "holdfast.cli", "list", "-m", self.url]
+        environment = {**os.environ, "HOLDFAST_TOKEN": self.token}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
         return done.stdout + done.stderr
 
     def ended(self) -> list[str]:

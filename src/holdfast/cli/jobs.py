@@ -36,7 +36,6 @@ from holdfast.cli.output import (
     table,
     working,
 )
-from holdfast.metrics.diagnosis import STANDS_STILL
 from holdfast.metrics.job import TERMINAL
 from holdfast.rest.tokens import read_token
 from holdfast.runtime.driver.job_registry import DIED, JobRecord, records
@@ -107,14 +106,8 @@ def _listed(job: RunningJob) -> dict[str, Any]:
         "records-per-second": view["rates"]["in"],
         "backlog": view["backlog"],
         "driver-pid": job.record.pid if job.record is not None else None,
-        "stands-still": _standstills(view),
+        "stands-still": view["stands_still"],
     }
-
-
-def _standstills(view: Mapping[str, Any]) -> list[str]:
-    """What of a job stands still; empty: nothing."""
-    bad = [finding["title"] for finding in view["findings"] if finding["kind"] == "bad"]
-    return [title for title in bad if title != STANDS_STILL] if STANDS_STILL in bad else []
 
 
 def _standing_by(record: JobRecord) -> dict[str, Any]:

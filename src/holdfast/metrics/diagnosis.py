@@ -8,10 +8,7 @@ from holdfast.metrics.job import RUNNING_EPOCH, TERMINAL, JobSnapshot, VertexSna
 from holdfast.metrics.profile import EpochRecord, VertexProfile
 from holdfast.metrics.standstills import LASTS_S, Finding, silent_sources, standstills
 
-__all__ = ["STANDS_STILL", "Finding", "findings"]
-
-STANDS_STILL = "The job stands still"
-"""The title of the finding that sums up what does not go on."""
+__all__ = ["Finding", "findings", "stands_still"]
 
 _WINDOW = 20
 """The number of latest epochs that count."""
@@ -31,6 +28,13 @@ def findings(job: JobSnapshot) -> list[Finding]:
         return list(_troubles(job))
     slow = sorted([*_phases(epochs, job), *_vertices(job)], key=lambda finding: -finding.share)
     return [*_troubles(job), _standing(job, epochs), *slow[:_MOST]]
+
+
+def stands_still(job: JobSnapshot) -> list[str]:
+    """The titles of what does not go on; empty: the job goes on, or has ended."""
+    if job.status in TERMINAL:
+        return []
+    return [finding.title for finding in (*silent_sources(job), *standstills(job)) if finding.kind == "bad"]
 
 
 def _troubles(job: JobSnapshot) -> Iterator[Finding]:
@@ -57,8 +61,10 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
             "The next epoch begins with the same input: what fails there is named above.",
         )
     rate = job.values["numRecordsInPerSecond"]
-    if any(finding.kind == "bad" for finding in (*silent_sources(job), *standstills(job))):
-        return Finding("bad", STANDS_STILL, f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above.")
+    if stands_still(job):
+        return Finding(
+            "bad", "The job stands still", f"Its last epoch was {epochs[-1].number}.", "What it waits for is listed above."
+        )
     lasts = max((age for what, age in job.activities.items() if what.startswith(RUNNING_EPOCH)), default=0.0)
     if lasts >= LASTS_S:
         return Finding("slow", "An epoch lasts", f"Whether the job keeps up is known at its end; {backlog:,} records wait.")

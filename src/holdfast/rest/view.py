@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.metrics.diagnosis import findings
+from holdfast.metrics.diagnosis import findings, stands_still
 from holdfast.metrics.job import JobSnapshot, VertexSnapshot
 from holdfast.metrics.profile import EPOCHS_KEPT, EpochRecord, VertexProfile
 from holdfast.metrics.stats import RestoredCheckpoint
@@ -77,6 +77,7 @@ def job_view(job: JobSnapshot, since: int = 0) -> Json:
             }
             for finding in findings(job)
         ],
+        "stands_still": stands_still(job),
         "activities": [{"what": what, "seconds": seconds} for what, seconds in job.activities.items()],
         "metrics": dict(values),
         "user_metrics": dict(job.user_values),
