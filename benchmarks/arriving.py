@@ -186,7 +186,7 @@ def _restored(
         found[f"{name}_s"] = time.perf_counter() - began
         found[f"{name}_mb"] = storage.read / 1e6
         found[f"{name}_cpu_s"] = time.process_time() - cpu
-    files = subtask.backend._local._arrival  # type: ignore[attr-defined]
+    files = subtask.backend._local._lazy_restore  # type: ignore[attr-defined]
     if files is not None:
         files.wait()
     found["all_s"] = time.perf_counter() - began

@@ -12,7 +12,7 @@ import pytest
 import compactions
 import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
-import holdfast.state.snapshots.arriving_files
+import holdfast.state.snapshots.lazy_files
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
@@ -68,7 +68,7 @@ def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lo
     draw = random.Random(seed)
     monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(seed))
     monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)  # epochs run while files of a base are being fetched
-    monkeypatch.setattr(holdfast.state.snapshots.arriving_files, "_LEAST", 1)
+    monkeypatch.setattr(holdfast.state.snapshots.lazy_files, "_LEAST", 1)
     data = records(seed, 300, keys=20)
     LEDGERS["out"].committed.clear()
     job = LabOnS3(sessions(data, cut=40), tmp_path, budget=40, config=config(backend, "64"), bucket=bucket, scheme=scheme)

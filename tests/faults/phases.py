@@ -18,7 +18,7 @@ import holdfast.runtime.driver.savepoints
 import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
 import holdfast.state.cells.row_pieces
-import holdfast.state.snapshots.arriving_files
+import holdfast.state.snapshots.lazy_files
 import holdfast.state.snapshots.sst
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -34,10 +34,10 @@ from holdfast.state.backends.keyed_backend import KeyedStateBackend
 from holdfast.state.backends.rocksdb import RocksDBFiles, RocksDBLocalStore
 from holdfast.state.changelogs.changelog_copy import ChangelogCopy
 from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
-from holdfast.state.rows.arriving_deltas import ArrivingDelta, LateRows
-from holdfast.state.snapshots.arrival import Arrival
-from holdfast.state.snapshots.arriving_file import ArrivingFile
-from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.rows.lazy_deltas import LazyDelta, LazyRows
+from holdfast.state.snapshots.lazy_file import LazyFile
+from holdfast.state.snapshots.lazy_files import LazyFiles
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.linked_files import LinkedFiles
 from holdfast.state.stored.delta_files import DeltaFiles
 
@@ -76,11 +76,11 @@ PHASES = [
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
     Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
-    Phase("arriving: before the whole files", Arrival, "begin", needs="loss", arrives=True),
-    Phase("arriving: amid blocks of lookups", ArrivingFiles, "need_keys", True, needs="loss", arrives=True),
-    Phase("arriving: amid whole files", ArrivingFile, "complete", True, needs="loss", arrives=True),
-    Phase("arriving: before rows of deltas for a lookup", LateRows, "open", needs="loss", arrives=True),
-    Phase("arriving: after all rows of a delta", ArrivingDelta, "complete", True, needs="loss", arrives=True),
+    Phase("lazy restore: before the whole files", LazyRestore, "begin", needs="loss", arrives=True),
+    Phase("lazy restore: amid blocks of lookups", LazyFiles, "need_keys", True, needs="loss", arrives=True),
+    Phase("lazy restore: amid whole files", LazyFile, "complete", True, needs="loss", arrives=True),
+    Phase("lazy restore: before rows of deltas for a lookup", LazyRows, "open", needs="loss", arrives=True),
+    Phase("lazy restore: after all rows of a delta", LazyDelta, "complete", True, needs="loss", arrives=True),
     Phase("rescale: before a slot closes the tasks of the old parallelism", TaskHost, "close", needs="rescale"),
     Phase("rescale: after a slot has closed the tasks of the old parallelism", TaskHost, "close", True, needs="rescale"),
     Phase("rescale: before the tasks of the new parallelism", Job, "_new_executor", driver=True, needs="rescale"),
@@ -147,7 +147,7 @@ def install(directory: str) -> None:
     (
         holdfast.state.backends.rocksdb._LARGE,
         holdfast.state.backends.rocksdb._LEAST_DELTA,
-        holdfast.state.snapshots.arriving_files._LEAST,
+        holdfast.state.snapshots.lazy_files._LEAST,
     ) = 0, 1, 1
     holdfast.state.cells.row_pieces._LARGE_ROW, holdfast.state.cells.row_pieces._HEAD_SHARE = 1, 0
     path = Storage.local_path

@@ -102,7 +102,7 @@ def blobs(index: bytes) -> None:
 
 
 def sst_block(content: bytes) -> None:
-    """As `fetch_parts` and `ArrivingFiles` read it."""
+    """As `fetch_parts` and `LazyFiles` read it."""
     block = memoryview(content + VERIFIED)
     for read in (
         lambda: Metaindex.read(block).start,

@@ -28,12 +28,12 @@ from holdfast.state.cells.row_pieces import keys_of_head
 from holdfast.state.changelogs.changelog_copy import ChangelogCopy
 from holdfast.state.keys.key_codec import encode_keys
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.rows.arriving_deltas import ArrivingDeltas, LateRows
 from holdfast.state.rows.keyed_state import KeyedState
-from holdfast.state.snapshots import arriving_files, sst_parts
-from holdfast.state.snapshots.arrival import Arrival
-from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.rows.lazy_deltas import LazyDeltas, LazyRows
+from holdfast.state.snapshots import lazy_files, sst_parts
 from holdfast.state.snapshots.blob_parts import fetch_chunks
+from holdfast.state.snapshots.lazy_files import LazyFiles
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.sst_format import Block, Footer, IndexEntry, IndexForm, Metaindex, UnknownFormat
 from holdfast.state.snapshots.sst_parts import KeyRanges, fetch_parts
 from holdfast.state.store.blob_file import Blob, packed_chunks
@@ -173,10 +173,10 @@ def test_the_keys_in_an_index_are_those_of_their_piece(tmp_path: Path) -> None:
     change = CHANGES[0]._replace(pieces=[CHANGES[0].pieces[0]._replace(head=head([1, 2, 3, 4, 5, 6, 7]))])
     storage = Storage(MemoryStore())
     file = write_delta(storage, "d", [change])
-    deltas = ArrivingDeltas(storage, str(tmp_path), [file], Arrival(), lambda error, states: error)
+    deltas = LazyDeltas(storage, str(tmp_path), [file], LazyRestore(), lambda error, states: error)
     ((_, late),) = deltas.read("d", ALL, lambda section: True)
     with pytest.raises(CorruptFile, match="rows of 7 keys"):
-        LateRows.open(late)
+        LazyRows.open(late)
 
 
 DATA = b"".join(FOOTER.sealed(bytes(95), 100 * number) for number in range(40))
@@ -210,7 +210,7 @@ def look_ups(directory: Path, name: str, data: bytes) -> None:
     file = RawFile(name, len(data), xxhash.xxh3_128_digest(data), name, first, last)
     local = directory / "local"
     local.mkdir(exist_ok=True)
-    arriving = ArrivingFiles(storage, str(local), lambda error, states: error, Arrival())
+    arriving = LazyFiles(storage, str(local), lambda error, states: error, LazyRestore())
     fetch = fetch_parts if name.endswith(".sst") else fetch_chunks
     errors = []
     for look in (
@@ -233,7 +233,7 @@ def look_ups(directory: Path, name: str, data: bytes) -> None:
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving_files, "_LEAST", 0)
+    monkeypatch.setattr(lazy_files, "_LEAST", 0)
     monkeypatch.setattr(sst_parts, "_LEAST", 0)
 
 

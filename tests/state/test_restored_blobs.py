@@ -46,7 +46,7 @@ class Bucket(MemoryStore):
         return found
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        if threading.current_thread().name == "holdfast-arriving":
+        if threading.current_thread().name == "holdfast-lazy-restore":
             self.let_through.wait()
         found = super().get(path)[start : start + length]
         self.read += len(found)
@@ -207,13 +207,13 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
     if stored.bucket is None:
         pytest.skip("files of a directory are linked")
     monkeypatch.setattr(rocksdb, "_LARGE", 0)
-    monkeypatch.setattr("holdfast.state.snapshots.arriving_files._LEAST", 16 << 10)
+    monkeypatch.setattr("holdfast.state.snapshots.lazy_files._LEAST", 16 << 10)
     total = stored.base_bytes()
     stored.bucket.let_through.clear()
     stored.bucket.read = 0
     stored.restart(elsewhere=True)
-    arrival = stored.backend._local._arrival  # type: ignore[attr-defined]
-    assert arrival is not None
+    lazy_restore = stored.backend._local._lazy_restore  # type: ignore[attr-defined]
+    assert lazy_restore is not None
     assert stored.bucket.read < total / 10
     stored.read_some(TURNS, [1, 2, 3, 5000, 11_999])
     assert stored.bucket.read < total / 5
@@ -222,17 +222,17 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
         stored.write(range(key, key + 1), 5)
         turns[key] = 5
     stored.checkpoint()
-    assert not arrival.complete
+    assert not lazy_restore.complete
     rows = stored.spaces[False].table().stored_rows()
     next(rows)
     threading.Timer(0.2, stored.bucket.let_through.set).start()
     assert sum(1 for _ in rows) == KEYS - 1
-    arrival.wait()
+    lazy_restore.wait()
     stored.check(turns)
     stored.base(monkeypatch)
     stored.restart(elsewhere=True)
-    arrival = stored.backend._local._arrival  # type: ignore[attr-defined]
-    arrival.wait()
+    lazy_restore = stored.backend._local._lazy_restore  # type: ignore[attr-defined]
+    lazy_restore.wait()
     stored.check(turns)
 
 
@@ -241,7 +241,7 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
 def test_a_damaged_file_is_named(stored: Stored, monkeypatch: pytest.MonkeyPatch, at: float, arrives: bool) -> None:
     if arrives:
         monkeypatch.setattr(rocksdb, "_LARGE", 0)
-        monkeypatch.setattr("holdfast.state.snapshots.arriving_files._LEAST", 16 << 10)
+        monkeypatch.setattr("holdfast.state.snapshots.lazy_files._LEAST", 16 << 10)
     damaged = stored.blob_files()[1]
     if stored.bucket is None:
         path = stored.root / "storage" / damaged.path
@@ -259,15 +259,15 @@ def test_a_damaged_file_is_named(stored: Stored, monkeypatch: pytest.MonkeyPatch
 
 def restart_and_check(stored: Stored) -> None:
     stored.restart(elsewhere=True)
-    arrival = stored.backend._local._arrival  # type: ignore[attr-defined]
-    if arrival is not None:
-        arrival.begin()
+    lazy_restore = stored.backend._local._lazy_restore  # type: ignore[attr-defined]
+    if lazy_restore is not None:
+        lazy_restore.begin()
     stored.check(TURNS)
     linked = stored.backend._local._linked  # type: ignore[attr-defined]
     if linked is not None and linked._thread is not None:
         linked._thread.join()
-    if arrival is not None:
-        arrival.wait()
+    if lazy_restore is not None:
+        lazy_restore.wait()
     stored.checkpoint()
 
 

@@ -18,9 +18,9 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.snapshots import arriving_file, arriving_files
-from holdfast.state.snapshots.arrival import Arrival
-from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.snapshots import lazy_file, lazy_files
+from holdfast.state.snapshots.lazy_files import LazyFiles
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.sst import clip_store, fetch, sections_in, write_contents
 from holdfast.state.snapshots.sst_format import Metaindex
 from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, SstReader, fetch_parts
@@ -104,15 +104,15 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
     """Without a block too few: nothing is fetched in the background."""
     pick = random.Random(seed)
     origin = Origin(tmp_path / "origin", pick, pick.choice(["LZ4", "NO"]), pick.random() < 0.5, compacted)
-    monkeypatch.setattr(arriving_files, "_LEAST", 1)
-    monkeypatch.setattr(arriving_file, "_GAP", pick.choice([0, 5_000]))
-    monkeypatch.setattr(Arrival, "begin", lambda self: pytest.fail("waits for whole files"))
+    monkeypatch.setattr(lazy_files, "_LEAST", 1)
+    monkeypatch.setattr(lazy_file, "_GAP", pick.choice([0, 5_000]))
+    monkeypatch.setattr(LazyRestore, "begin", lambda self: pytest.fail("waits for whole files"))
     rows = sorted(origin.content.items())
     for turn in range(12):
         shutil.copytree(origin.path, path := tmp_path / f"part-{turn}")
-        arriving = ArrivingFiles(origin.storage, str(path), lambda error, _: error, arrival := Arrival())
+        arriving = LazyFiles(origin.storage, str(path), lambda error, _: error, lazy := LazyRestore())
         assert all(arriving.take(file) for file in origin.files)
-        with closing(RocksDBStore(str(path), origin.settings, compacts=False, arriving=arriving)) as store:
+        with closing(RocksDBStore(str(path), origin.settings, compacts=False, lazy=arriving)) as store:
             for _ in range(4):
                 if pick.random() < 0.5:
                     wanted = [
@@ -123,7 +123,7 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
                     low = pick.randrange(KEYS)
                     start, end = key(low), key(low + pick.choice([1, 5, 300])) + pick.choice([b"", b"\0"])
                     assert list(store.scan(start, end)) == [row for row in rows if start <= row[0] < end]
-        arrival.close()
+        lazy.close()
 
 
 def a_file_whose_index_has_levels_is_read_whole(tmp_path):

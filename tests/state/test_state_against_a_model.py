@@ -21,7 +21,7 @@ from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.state.backends import compaction, delta_merge, keyed_backend, rocksdb
 from holdfast.state.cells import codec, entries, large_values, row_pieces
 from holdfast.state.rows import keyed_state, table
-from holdfast.state.snapshots import arriving_file, arriving_files, blob_parts
+from holdfast.state.snapshots import blob_parts, lazy_file, lazy_files
 from holdfast.state.store import blob_file, blob_files
 from holdfast.state.timers import timers, timing_wheel
 
@@ -313,8 +313,8 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows
     monkeypatch.setattr(entries, "_CHUNK", 2)
     monkeypatch.setattr(rocksdb, "_LARGE", 0)  # files of a base arrive while the state is used
-    monkeypatch.setattr(arriving_files, "_LEAST", 1)
-    monkeypatch.setattr(arriving_file, "_GAP", 0)
+    monkeypatch.setattr(lazy_files, "_LEAST", 1)
+    monkeypatch.setattr(lazy_file, "_GAP", 0)
     monkeypatch.setattr(blob_files, "_LEAST", 512)  # each run has its own
     monkeypatch.setattr(blob_files, "_FILE_SIZE", 400)
     monkeypatch.setattr(blob_file, "_CHUNK", 60)

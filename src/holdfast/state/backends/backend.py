@@ -17,8 +17,8 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.rows.arriving_deltas import ArrivingDeltas
 from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.rows.lazy_deltas import LazyDeltas
 from holdfast.state.store.store import rocksdb_settings
 from holdfast.state.stored.delta import Change, StoredDelta
 from holdfast.state.stored.schema import OperatorSchema
@@ -110,11 +110,11 @@ class LocalStore(Protocol):
         """
 
     @property
-    def arriving(self) -> bool:
+    def fetching(self) -> bool:
         """Whether files of the restored checkpoint are still being fetched, so that later checkpoints must refer to them."""
 
-    def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
-        """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
+    def lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
+        """Fetch the rows of these deltas while the job runs. None: all of them are read now."""
 
     def begin_fetching(self) -> None:
         """Begin to fetch, in the background, what `open` has left in the storage."""

@@ -26,7 +26,7 @@ class HeapStore:
     complete = False
     changelog: KeyedChangelog | None = None
     migrated = ""
-    arriving = False
+    fetching = False
 
     def __init__(self, place: Place, settings: StateBackendSettings) -> None:
         self._place = place
@@ -70,7 +70,7 @@ class HeapStore:
     def completed(self) -> None:
         """Do nothing: nothing runs in the background."""
 
-    def arriving_deltas(self, deltas: Sequence[Handle]) -> None:
+    def lazy_deltas(self, deltas: Sequence[Handle]) -> None:
         """Read all of them now: memory takes the rows decoded."""
 
     def begin_fetching(self) -> None:

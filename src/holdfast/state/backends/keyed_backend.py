@@ -39,8 +39,8 @@ from holdfast.state.backends.heap import HeapDump, HeapStore
 from holdfast.state.backends.part_store import PartStore
 from holdfast.state.backends.rocksdb import RocksDBFiles, RocksDBLocalStore
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.rows.arriving_deltas import ArrivingDeltas, LateRows
 from holdfast.state.rows.keyed_state import KeyedState
+from holdfast.state.rows.lazy_deltas import LazyDeltas, LazyRows
 from holdfast.state.stored.delta import Change
 from holdfast.state.stored.delta_files import DeltaFiles
 from holdfast.state.stored.schema import OperatorSchema
@@ -68,7 +68,7 @@ _UPLOAD_PATIENCE = 10.0
 
 NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
-_Changes = tuple[Change, Sequence[LateRows]]
+_Changes = tuple[Change, Sequence[LazyRows]]
 """Changes of a section, and those whose rows come late."""
 _Parts = tuple[LocalStore, DeltaLog, Materialisation]
 
@@ -155,18 +155,18 @@ class KeyedStateBackend:
                 for dump in handle.base:
                     if isinstance(dump, IndexedFile):
                         self._apply(self._read(groups, None, dump), groups)
-            arriving = self._local.arriving_deltas(deltas)
-            small = arriving is not None or all(size_of(delta) <= _SMALL for delta in deltas)
-            for changes in in_parallel(partial(self._read, groups, arriving), deltas, _MANY if small else _FEW):
+            lazy = self._local.lazy_deltas(deltas)
+            small = lazy is not None or all(size_of(delta) <= _SMALL for delta in deltas)
+            for changes in in_parallel(partial(self._read, groups, lazy), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
         self.state.applied()
         self._local.begin_fetching()
         self._changed = self.state.restored_memory()
 
-    def _read(self, groups: KeyGroupRange, arriving: ArrivingDeltas | None, delta: Handle) -> Iterable[_Changes]:
-        """The changes of a delta: read and verified, unless it is large or arrives."""
-        if arriving is not None and isinstance(delta, IndexedFile) and delta.path in arriving:
-            return arriving.read(delta.path, groups, self.state.sets_aside)
+    def _read(self, groups: KeyGroupRange, lazy: LazyDeltas | None, delta: Handle) -> Iterable[_Changes]:
+        """The changes of a delta: read and verified, unless it is mapped or lazy."""
+        if lazy is not None and isinstance(delta, IndexedFile) and delta.path in lazy:
+            return lazy.read(delta.path, groups, self.state.sets_aside)
         changes = ((change, ()) for change in self._deltas.replay(delta, groups))
         return list(changes) if size_of(delta) <= _READ_AHEAD else changes
 
@@ -222,7 +222,7 @@ class KeyedStateBackend:
         self.state.completed()
         self.bound()
         self._changed += self.state.touched_memory
-        if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
+        if self._local.fetching:  # retention must keep its files, and RocksDB cannot copy them yet
             return
         wanted = due(handles, self._bases.linked) if self._pending is None else None
         if wanted is not None and self._failures:  # a base needs no delta, which may be damaged

@@ -26,10 +26,10 @@ from holdfast.errors import CorruptFile
 from holdfast.state.backends.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of, size_of
 from holdfast.state.changelogs.changelog_copy import COPY
 from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
-from holdfast.state.rows.arriving_deltas import ArrivingDeltas
 from holdfast.state.rows.keyed_state import KeyedState
-from holdfast.state.snapshots.arrival import Arrival
-from holdfast.state.snapshots.arriving_files import ArrivingFiles
+from holdfast.state.rows.lazy_deltas import LazyDeltas
+from holdfast.state.snapshots.lazy_files import LazyFiles
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.linked_files import LinkedFiles
 from holdfast.state.snapshots.sst import (
     BASE_PREFIX,
@@ -114,7 +114,7 @@ class RocksDBLocalStore:
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self._linked: LinkedFiles | None = None
-        self._arrival: Arrival | None = None
+        self._lazy_restore: LazyRestore | None = None
         """What the store lacks of the checkpoint."""
         self.reused = False
         self.complete = False
@@ -176,7 +176,7 @@ class RocksDBLocalStore:
             self._foreign = self._lineage(handles)
             self.reused, self.complete = self.changelog.found, True
             return RocksDBStore(path, self._settings.rocksdb)
-        if os.path.exists(os.path.join(path, "CURRENT")) and not ArrivingFiles.marked(path):
+        if os.path.exists(os.path.join(path, "CURRENT")) and not LazyFiles.marked(path):
             try:
                 self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
                 store = RocksDBStore(path, self._settings.rocksdb, compacts=False, explain=self._link(path))
@@ -209,19 +209,19 @@ class RocksDBLocalStore:
         os.makedirs(path)
         place = self._place
         bases = _bases(handles)
-        arriving: ArrivingFiles | None = None
+        lazy: LazyFiles | None = None
         if bases:
             groups = clip(bases[0], place.groups)
             if sum(map(size_of, bases[0].base)) >= _LARGE:
-                self._arrival = Arrival()
-                arriving = ArrivingFiles(place.storage, path, self._named, self._arrival)
-            base = fetch(place.storage, bases[0], path, groups, arriving)
+                self._lazy_restore = LazyRestore()
+                lazy = LazyFiles(place.storage, path, self._named, self._lazy_restore)
+            base = fetch(place.storage, bases[0], path, groups, lazy)
             self.files = base.files
-            if arriving is not None and not arriving.any():
-                arriving = self._arrival = None
-        self._compaction_off = arriving is not None
-        settings, compacts = self._settings.rocksdb, arriving is None
-        store = RocksDBStore(path, settings, compacts=compacts, arriving=arriving, explain=self._link(path))
+            if lazy is not None and not lazy.any():
+                lazy = self._lazy_restore = None
+        self._compaction_off = lazy is not None
+        settings, compacts = self._settings.rocksdb, lazy is None
+        store = RocksDBStore(path, settings, compacts=compacts, lazy=lazy, explain=self._link(path))
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
         try:
             if bases:
@@ -323,35 +323,35 @@ class RocksDBLocalStore:
         if self._built:
             self._built = False
             self.store.flush(wait=False)
-        if self._arrival is not None and self._arrival.complete:
-            self._arrival = self.store.arriving = None
-        if self._compaction_off and self._arrival is None:
+        if self._lazy_restore is not None and self._lazy_restore.complete:
+            self._lazy_restore = self.store.lazy = None
+        if self._compaction_off and self._lazy_restore is None:
             self._compaction_off = False
             self.store.compact_from_now_on()
 
     @property
-    def arriving(self) -> bool:
+    def fetching(self) -> bool:
         """Whether files of the restored checkpoint are still being fetched."""
-        return self._arrival is not None
+        return self._lazy_restore is not None
 
-    def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
-        """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
+    def lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
+        """Fetch the rows of these deltas while the job runs. None: all of them are read now."""
         storage = self._place.storage
         large = [each for each in deltas if isinstance(each, IndexedFile) and each.size >= _LEAST_DELTA]
         if not large or sum(map(size_of, large)) < _LARGE or storage.local_path(large[0].path) is not None:
             return None
-        if self._arrival is None:
-            self._arrival = Arrival()
-        return ArrivingDeltas(storage, self._place.directory, large, self._arrival, self._named)
+        if self._lazy_restore is None:
+            self._lazy_restore = LazyRestore()
+        return LazyDeltas(storage, self._place.directory, large, self._lazy_restore, self._named)
 
     def begin_fetching(self) -> None:
         """Begin to fetch what the storage has left."""
-        if self._arrival is not None:
-            self._arrival.begin()
+        if self._lazy_restore is not None:
+            self._lazy_restore.begin()
 
     def check(self) -> None:
         """Raise what was found out about files that `open` has left unread, or unfetched."""
-        for files in (self._linked, self._arrival):
+        for files in (self._linked, self._lazy_restore):
             if files is not None:
                 files.check()
         if self.store.damaged:  # a function may have caught the error
@@ -373,7 +373,7 @@ class RocksDBLocalStore:
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
-        for files in (self._linked, self._arrival):
+        for files in (self._linked, self._lazy_restore):
             if files is not None:
                 files.close()
         try:

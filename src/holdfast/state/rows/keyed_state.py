@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.errors import IncompatibleState
 from holdfast.state.keys.key_groups import KeyGroupRange, key_grouper
-from holdfast.state.rows.arriving_deltas import LateRows
+from holdfast.state.rows.lazy_deltas import LazyRows
 from holdfast.state.rows.space import StateSpace
 from holdfast.state.store.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.stored.delta import Change
@@ -194,15 +194,15 @@ class KeyedState:
             timers.applied()
 
     def sets_aside(self, changed: Section) -> bool:
-        """Whether rows of this section may come late, in a restore."""
+        """Whether a restore may leave rows of this section to be fetched later."""
         family = self._family(changed)
         return isinstance(family, StateSpace) and family.sets_aside
 
-    def set_aside(self, changed: Section, late: Iterable[LateRows]) -> None:
-        """Apply changes of a completed epoch whose rows come late."""
+    def set_aside(self, changed: Section, lazy: Iterable[LazyRows]) -> None:
+        """Apply changes of a completed epoch whose rows are fetched later."""
         family = self._family(changed)
         assert isinstance(family, StateSpace)
-        family.set_aside(late)
+        family.set_aside(lazy)
 
     @property
     def decodes_deltas(self) -> bool:

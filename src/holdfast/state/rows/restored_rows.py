@@ -16,7 +16,7 @@ from holdfast.common.formats.in_portions import in_portions
 from holdfast.state.cells.codec import RowCodec
 from holdfast.state.cells.row import PERSISTED, UNFLUSHED, Row
 from holdfast.state.cells.row_pieces import EncodedRows
-from holdfast.state.rows.arriving_deltas import LateRows
+from holdfast.state.rows.lazy_deltas import LazyRows
 
 __all__ = ["RestoredRows", "in_blocks"]
 
@@ -26,7 +26,7 @@ _ENTRY = 250
 _BLOCK = 512
 _BLOCK_BYTES = 1 << 20
 _MOST_OPENED = 32 << 20
-"""Bytes of late rows that go to the local store at a time."""
+"""Bytes of lazy rows that go to the local store at a time."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -46,9 +46,9 @@ class RestoredRows:
     def __init__(self, codec: RowCodec) -> None:
         self._codec = codec
         self._schema = 0
-        self._rows: dict[Any, msgspec.Raw | LateRows | None] = {}
+        self._rows: dict[Any, msgspec.Raw | LazyRows | None] = {}
         """Encoded rows, or what has them as soon as it is open; None: the row was deleted."""
-        self._added: deque[EncodedRows | LateRows] = deque()
+        self._added: deque[EncodedRows | LazyRows] = deque()
         """What was added, in order. Its memory is free only when all its rows are gone."""
         self.memory = 0
         """Estimated bytes."""
@@ -63,9 +63,9 @@ class RestoredRows:
             self._schema = schema
         return schema == self._schema
 
-    def add(self, changes: EncodedRows | LateRows) -> None:
+    def add(self, changes: EncodedRows | LazyRows) -> None:
         """Add the changes of a later epoch."""
-        if isinstance(changes, LateRows):
+        if isinstance(changes, LazyRows):
             self._rows.update(dict.fromkeys(changes.keys, changes))
             changes.current = self._rows
         else:
@@ -74,11 +74,11 @@ class RestoredRows:
         self._added.append(changes)
         self.memory += _memory(changes)
 
-    def _open(self, late: Sequence[LateRows]) -> None:
+    def _open(self, lazy: Sequence[LazyRows]) -> None:
         """Have the rows of these, which are not open."""
-        LateRows.open(late)
+        LazyRows.open(lazy)
         rows = self._rows
-        for each in late:
+        for each in lazy:
             assert each.rows is not None
             for key, raw in zip(each.keys, each.rows, strict=True):
                 if rows.get(key) is each:
@@ -92,7 +92,7 @@ class RestoredRows:
         if not known:
             return {}, keys
         others = [key for key in keys if key not in rows]
-        self._open(list({raw for key in known if isinstance(raw := rows[key], LateRows)}))
+        self._open(list({raw for key in known if isinstance(raw := rows[key], LazyRows)}))
         found = {key: rows.pop(key) for key in known}
         stored = {key: raw for key, raw in found.items() if raw is not None}
         rows_of = self._codec.decode_many(list(stored), _pack(list(stored.values())), self._schema, PERSISTED | UNFLUSHED)
@@ -109,7 +109,7 @@ class RestoredRows:
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
         """All rows, decoded a block at a time; they stay here."""
-        self._open([each for each in self._added if isinstance(each, LateRows) and each.rows is None and each.needed])
+        self._open([each for each in self._added if isinstance(each, LazyRows) and each.rows is None and each.needed])
         held = ((key, raw) for key, raw in self._rows.items() if isinstance(raw, msgspec.Raw))
         for keys, raws in in_blocks(held):
             yield keys, self._codec.decode_many(keys, _pack(raws), self._schema, PERSISTED | UNFLUSHED)
@@ -123,7 +123,7 @@ class RestoredRows:
         until = self.memory - memory
         while self._added and self.memory > until:
             changes = self._added[0]
-            if isinstance(changes, LateRows) and changes.rows is None:
+            if isinstance(changes, LazyRows) and changes.rows is None:
                 self._open(self._next_late(self.memory - until))
             self._added.popleft()
             held = [(key, raw) for key, raw in zip(changes.keys, changes.rows or ()) if rows.get(key) is raw]
@@ -135,19 +135,19 @@ class RestoredRows:
             self.memory -= _memory(changes)
             yield [(key, head + memoryview(raw)[start:]) for key, raw in held], gone
 
-    def _next_late(self, memory: float) -> list[LateRows]:
+    def _next_late(self, memory: float) -> list[LazyRows]:
         """What to open before this memory can be free, and not more than is read at once."""
-        late: list[LateRows] = []
+        lazy: list[LazyRows] = []
         size = 0
         for changes in self._added:
             memory -= _memory(changes)
-            if isinstance(changes, LateRows) and changes.rows is None and changes.needed:
-                late.append(changes)
+            if isinstance(changes, LazyRows) and changes.rows is None and changes.needed:
+                lazy.append(changes)
                 size += changes.piece.length
             if memory <= 0 or size >= _MOST_OPENED:
                 break
-        return late
+        return lazy
 
 
-def _memory(changes: EncodedRows | LateRows) -> int:
+def _memory(changes: EncodedRows | LazyRows) -> int:
     return changes.size + _ENTRY * (len(changes.keys) + len(changes.deleted))

@@ -20,8 +20,8 @@ from holdfast.state.cells.row import DIRTY, Row
 from holdfast.state.cells.row_pieces import encoded_rows
 from holdfast.state.cells.typed import handle_class
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.rows.arriving_deltas import LateRows
 from holdfast.state.rows.lazy_columns import LazyColumns
+from holdfast.state.rows.lazy_deltas import LazyRows
 from holdfast.state.rows.table import RowTable, store_keys
 from holdfast.state.rows.ttl import TTL_HANDLES, ExpiringRow, Expiry, HasProcessingTime
 from holdfast.state.store.ordered import Family, OrderedStore, Writes
@@ -413,9 +413,9 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         # Slices are read as a whole, and soon dropped; rows of former types must not enter the store.
         return self.store.on_disk and not self._sliced and not self.codec.has_former_types
 
-    def set_aside(self, late: Iterable[LateRows]) -> None:
-        """Apply changes whose rows come late."""
-        for each in late:
+    def set_aside(self, lazy: Iterable[LazyRows]) -> None:
+        """Apply changes whose rows are fetched later."""
+        for each in lazy:
             self.table().set_aside(each)
 
     def writes(self, change: Change) -> Iterator[Writes]:

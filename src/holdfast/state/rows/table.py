@@ -20,8 +20,8 @@ from holdfast.state.cells.row import DIRTY, PERSISTED, TOUCHED, UNFLUSHED, Row, 
 from holdfast.state.cells.row_pieces import EncodedRows, RowPieces, deleted_pieces, read_piece
 from holdfast.state.keys.key_codec import decode_key, encode_key, have_plain_form
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.rows.arriving_deltas import LateRows
 from holdfast.state.rows.lazy_columns import LazyColumns
+from holdfast.state.rows.lazy_deltas import LazyRows
 from holdfast.state.rows.restored_rows import RestoredRows, in_blocks
 from holdfast.state.rows.row_loading import part_rows, rows_of, unflushed_keys, untouched_keys
 from holdfast.state.store.ordered import OrderedStore, migrate
@@ -283,7 +283,7 @@ class RowTable:
             else:
                 rows.pop(key, None)
 
-    def set_aside(self, changes: EncodedRows | LateRows) -> None:
+    def set_aside(self, changes: EncodedRows | LazyRows) -> None:
         """Apply changes like `apply`, but leave the rows encoded until they are loaded or written to the store."""
         if not self.restored.accept(changes.schema):
             self.store_restored()

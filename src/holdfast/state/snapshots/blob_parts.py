@@ -19,7 +19,7 @@ from holdfast.state.store.blob_file import SUFFIX, Blob, Chunk, Damaged, chunks_
 from holdfast.state.store.runs import in_runs
 from holdfast.state.stored.damage import Naming
 
-__all__ = ["ArrivingBlobFile", "fetch_chunks"]
+__all__ = ["LazyBlobFile", "fetch_chunks"]
 
 _MOST_SHARE = 0.75
 """The largest share of a file that is read in parts."""
@@ -56,7 +56,7 @@ def fetch_chunks(storage: Storage, file: RawFile, target: str, ranges: KeyRanges
     return True
 
 
-class ArrivingBlobFile(SparseFile):
+class LazyBlobFile(SparseFile):
     """A blob file of which some chunks are not here; its index is."""
 
     def __init__(self, storage: Storage, file: RawFile, target: str, named: Naming) -> None:
@@ -118,7 +118,7 @@ class ArrivingBlobFile(SparseFile):
             raise self.telling(error) from error
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch what is lacking, and verify the whole file; implements `holdfast.state.snapshots.arrival.Arriving`."""
+        """Fetch what is missing, and verify the whole file (`holdfast.state.snapshots.lazy_restore.PendingFile`)."""
         super().complete(may_go_on)
         if self.here:
             self._chunks = None

@@ -102,7 +102,7 @@ class Present:
 
 
 class SparseFile:
-    """A file of which some parts are not here; a `holdfast.state.snapshots.arrival.Arriving`.
+    """A file of which some parts are not here; a `holdfast.state.snapshots.lazy_restore.PendingFile`.
 
     Args:
         reader: Reads the stored file.
@@ -134,7 +134,7 @@ class SparseFile:
         self.present.add(start, start + len(data))
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch what is lacking, and verify the whole file; implements `holdfast.state.snapshots.arrival.Arriving`."""
+        """Fetch what is missing, and verify the whole file (`holdfast.state.snapshots.lazy_restore.PendingFile`)."""
         with open(self._target, "r+b") as copy:  # if another store takes its place, this remains the old file
             while (lacking := self.present.lacking(0, _AGAIN)) is not None:
                 start, end = lacking[0], min(lacking[1], lacking[0] + _MOST_IN_PART)

@@ -25,8 +25,8 @@ from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.in_parallel import in_parallel
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.snapshots.arriving_files import ArrivingFiles
 from holdfast.state.snapshots.blob_parts import fetch_chunks
+from holdfast.state.snapshots.lazy_files import LazyFiles
 from holdfast.state.snapshots.linked_files import LinkedFiles
 from holdfast.state.snapshots.manifest import without_files
 from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, fetch_parts
@@ -134,9 +134,7 @@ def write_contents(storage: Storage, path: str, groups: KeyGroupRange, sections:
     return msgspec.structs.replace(write_raw(storage, path, data), name=_CONTENTS)
 
 
-def fetch(
-    storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, arriving: ArrivingFiles | None = None
-) -> Fetched:
+def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, lazy: LazyFiles | None = None) -> Fetched:
     """Fetch a base's rows of these key groups into a directory, in which a store can then be opened.
 
     Args:
@@ -144,7 +142,7 @@ def fetch(
         handle: The base.
         path: The directory.
         groups: The key groups.
-        arriving: Takes the SST files that are not fetched in part; None: they are fetched now.
+        lazy: Takes the SST files that are not fetched in part; None: they are fetched now.
 
     Raises:
         CorruptFile: a file is missing or altered.
@@ -165,13 +163,13 @@ def fetch(
         if partly and file.name.endswith(".sst") and fetch_parts(storage, file, target, wanted.keys):
             partial.add(file.name)
             return msgspec.structs.replace(file, foreign=True)
-        if partly or arriving is None or not arriving.take(file):
+        if partly or lazy is None or not lazy.take(file):
             fetch_raw(storage, file, target)
         return file
 
     needed = [file for file in wanted.files if wanted.at_all(file)]
     left_out = [file for file in wanted.files if file.name.endswith(".sst") and not wanted.at_all(file)]
-    fetched = list(in_parallel(fetch_one, needed, _AT_ONCE if arriving is None else _ENDS_AT_ONCE))
+    fetched = list(in_parallel(fetch_one, needed, _AT_ONCE if lazy is None else _ENDS_AT_ONCE))
     if left_out:
         manifest = next(file.name for file in needed if file.name.startswith("MANIFEST-"))
         _leave_out(os.path.join(path, manifest), left_out)

@@ -86,7 +86,7 @@ _LITTLE = 8 << 20
 """Bytes of rows whose flush takes little time."""
 _LEVEL_0_FILES = 8
 """Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
-_PART, _ARRIVING_PART = 16, 512
+_PART, _LAZY_PART = 16, 512
 """Rows of a scan whose values are read at once, but for the first ones; while they are fetched from the storage."""
 _BUFFER_FILTER_SHARE = 0.1
 """The size of a write buffer's Bloom filter, as a part of the buffer."""
@@ -179,7 +179,7 @@ class RocksDBStore:
         *,
         compacts: bool = True,
         read_only: bool = False,
-        arriving: IncompleteFiles | None = None,
+        lazy: IncompleteFiles | None = None,
         explain: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the store.
@@ -189,13 +189,13 @@ class RocksDBStore:
             settings: Those of RocksDB.
             compacts: Whether RocksDB compacts it in the background, as after `compact_from_now_on`.
             read_only: Whether it is not written.
-            arriving: Its files that are not complete; it must not compact meanwhile.
+            lazy: Its files that are not complete; it must not compact meanwhile.
             explain: Called when an access fails; may raise a more exact error.
         """
         self.path = path
         self.damaged = False
         """Whether an access failed: the files may be corrupt, or the disk full."""
-        self.arriving = arriving
+        self.lazy = lazy
         """The files that are not complete; None: there are none."""
         self._ahead = False
         """Whether a flush runs for which `flushed_ahead` was asked."""
@@ -238,8 +238,8 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
         """
-        if self.arriving is not None:
-            self.arriving.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
+        if self.lazy is not None:
+            self.lazy.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
         return self._with_values(self._read(lambda: self._look_up(keys)))
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
@@ -248,7 +248,7 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
         """
-        if self.arriving is not None:
+        if self.lazy is not None:
             return self.get_many(keys), set()
         found = self._read(lambda: self._look_up(keys))
         places = with_stubs(found, kind)
@@ -256,8 +256,8 @@ class RocksDBStore:
 
     def _with_values(self, found: list[bytes | None]) -> list[bytes | None]:
         """What RocksDB holds, with values in place of blobs."""
-        if self.arriving is not None:
-            self.arriving.need_values(blobs_in(found))
+        if self.lazy is not None:
+            self.lazy.need_values(blobs_in(found))
         with self._watched():
             return self._blobs.resolve(found)
 
@@ -266,12 +266,12 @@ class RocksDBStore:
 
     def _read(self, read: Callable[[], T]) -> T:
         """Read; blocks that turn out to be lacking are fetched."""
-        while self.arriving is not None:
+        while self.lazy is not None:
             try:
                 return read()
             except Exception as error:  # rocksdict raises plain exceptions for everything
-                if not self.arriving.need_block(str(error)):
-                    self.arriving.wait()
+                if not self.lazy.need_block(str(error)):
+                    self.lazy.wait()
                     break
         with self._watched():
             return read()
@@ -293,7 +293,7 @@ class RocksDBStore:
             with self._watched():
                 rows += self._blobs.append(large, stubs)
         self._write(rows, tuple(deletes))
-        if large and self.arriving is None:
+        if large and self.lazy is None:
             with self._watched():
                 flush = self._blobs.collect(sum([len(value) for _, value in large]), self._flushed)
             if flush:
@@ -356,7 +356,7 @@ class RocksDBStore:
             while part := list(islice(rows, most)):
                 held: list[bytes | None] = [data for _, data in part]
                 yield from zip([key for key, _ in part], self._with_values(held))
-                most = min(2 * most, _PART if self.arriving is None else _ARRIVING_PART)
+                most = min(2 * most, _PART if self.lazy is None else _LAZY_PART)
 
     def first_key(self, start: bytes, end: bytes) -> bytes | None:
         """The first key in ``[start, end)``."""
@@ -365,12 +365,12 @@ class RocksDBStore:
     def _rows(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What RocksDB holds in ``[start, end)``."""
         rows = self._iterator(end)
-        if self.arriving is not None:
-            until = self.arriving.need_range(start, end)
+        if self.lazy is not None:
+            until = self.lazy.need_range(start, end)
             yield from self._read(lambda: self._between(start, until))
             if until == end:
                 return
-            self.arriving.wait()
+            self.lazy.wait()
             start = until
         yield from _from(rows, start)
         with self._watched():
@@ -399,8 +399,8 @@ class RocksDBStore:
 
     def checkpoint(self, directory: str) -> None:
         """Make a consistent, self-contained copy of the store by hard links."""
-        if self.arriving is not None:
-            self.arriving.wait()
+        if self.lazy is not None:
+            self.lazy.wait()
         with self._watched(), self._blobs.pinned() as known:
             Checkpoint(self._db).create_checkpoint(directory)
             self._blobs.link(directory, known)

@@ -14,14 +14,14 @@ import pytest
 import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
 import holdfast.state.cells.row_pieces
-import holdfast.state.snapshots.arriving_file
-import holdfast.state.snapshots.arriving_files
+import holdfast.state.snapshots.lazy_file
+import holdfast.state.snapshots.lazy_files
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.state.backends.compaction import Base
-from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 
@@ -49,7 +49,7 @@ class Bucket(Storage):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         if path.endswith((".sst", ".delta")) and self.restored.is_set():
             Bucket.waiting += 1
-            (self.whole if threading.current_thread().name == "holdfast-arriving" else self.blocks).wait()
+            (self.whole if threading.current_thread().name == "holdfast-lazy-restore" else self.blocks).wait()
         return super().get_range(path, start, length)
 
 
@@ -90,13 +90,13 @@ def soon(handles: Sequence[KeyedHandle], linked: bool) -> Base | None:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabElsewhere]:
     """A job whose driver has died with a base and more in its checkpoint; its local stores are lost."""
     monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)
-    monkeypatch.setattr(holdfast.state.snapshots.arriving_files, "_LEAST", 1)
-    monkeypatch.setattr(holdfast.state.snapshots.arriving_file, "_GAP", 0)
+    monkeypatch.setattr(holdfast.state.snapshots.lazy_files, "_LEAST", 1)
+    monkeypatch.setattr(holdfast.state.snapshots.lazy_file, "_GAP", 0)
     monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", soon)
     monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LEAST_DELTA", 1)
     monkeypatch.setattr(holdfast.state.cells.row_pieces, "_LARGE_ROW", 50)
-    begin = Arrival.begin
-    monkeypatch.setattr(Arrival, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])
+    begin = LazyRestore.begin
+    monkeypatch.setattr(LazyRestore, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])
     LEDGERS["out"].committed.clear()
     for gate in (Bucket.restored, Bucket.whole, Bucket.blocks):
         gate.clear()

@@ -16,10 +16,10 @@ from holdfast.errors import CorruptFile
 from holdfast.state.backends import keyed_backend, rocksdb
 from holdfast.state.backends.compaction import Base, Merge
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.rows import arriving_deltas, keyed_state, restored_rows
+from holdfast.state.rows import keyed_state, lazy_deltas, restored_rows
 
 from .backend import cell_content
-from .test_arriving_files import (
+from .test_lazy_files import (
     BLOB,
     KEYS,
     MAP,
@@ -77,7 +77,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deltas]:
     monkeypatch.setattr(rocksdb, "_LARGE", 0)
     monkeypatch.setattr(rocksdb, "_LEAST_DELTA", 16 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
-    monkeypatch.setattr(arriving_deltas, "_GAP", 0)
+    monkeypatch.setattr(lazy_deltas, "_GAP", 0)
     monkeypatch.setattr(keyed_state, "_PORTION", 64 << 20)
     monkeypatch.setattr(keyed_backend, "due", lambda handles, _: None)
     backend = Deltas(tmp_path)
@@ -108,10 +108,10 @@ def a_read_fetches_the_pieces_that_it_needs(remote: Deltas):
     for _ in range(2):
         remote.change([1, 2], EPOCHS)
         remote.checkpoint()
-    assert remote.arriving is not None
+    assert remote.lazy is not None
     remote.arrive()
     remote.checkpoint()
-    assert remote.arriving is None
+    assert remote.lazy is None
     remote.check()
     assert remote.state.restored_memory() == 0
 
@@ -160,7 +160,7 @@ def the_rows_that_later_deltas_replace_are_not_fetched(remote: Deltas):
     read: set[str] = set()
 
     def note(path: str, start: int) -> None:
-        if threading.current_thread().name == "holdfast-arriving":
+        if threading.current_thread().name == "holdfast-lazy-restore":
             read.add(path)
 
     remote.bucket.before = note

@@ -1,4 +1,4 @@
-"""Arrival: what a restored store still lacks of its checkpoint, while the job runs.
+"""LazyRestore: what a restored store still lacks of its checkpoint, while the job runs.
 
 Threads fetch all of it in the background. What a lookup needs at once is fetched first.
 """
@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.checkpoint.stores.in_parallel import in_parallel
 
-__all__ = ["Arrival", "Arriving"]
+__all__ = ["LazyRestore", "PendingFile"]
 
 _AT_ONCE = 32
 """Range reads of a lookup at a time."""
@@ -23,7 +23,7 @@ _PATIENCE_S = 0.5
 _T = TypeVar("_T")
 
 
-class Arriving(Protocol):
+class PendingFile(Protocol):
     """A file of which some parts are not here."""
 
     here: bool
@@ -38,11 +38,11 @@ class Arriving(Protocol):
         """
 
 
-class Arrival:
+class LazyRestore:
     """Files of one store that are not complete."""
 
     def __init__(self) -> None:
-        self._files: list[Arriving] = []
+        self._files: list[PendingFile] = []
         self._then: list[Callable[[], None]] = []
         self._changed = threading.Condition()
         """Guards the following."""
@@ -56,7 +56,7 @@ class Arrival:
         self.complete = False
         """Whether all files are complete and verified."""
 
-    def expect(self, file: Arriving) -> None:
+    def expect(self, file: PendingFile) -> None:
         """Add a file, before `begin`."""
         self._files.append(file)
 
@@ -96,9 +96,9 @@ class Arrival:
             self._left = len(self._files)
         files = iter(self._files)
         for _ in range(_THREADS):
-            threading.Thread(target=self._complete, args=(files,), name="holdfast-arriving", daemon=True).start()
+            threading.Thread(target=self._complete, args=(files,), name="holdfast-lazy-restore", daemon=True).start()
 
-    def _complete(self, files: Iterator[Arriving]) -> None:
+    def _complete(self, files: Iterator[PendingFile]) -> None:
         """Fetch files; several threads share the iterator."""
         while self._may_go_on():
             with self._changed:
@@ -149,7 +149,7 @@ class Arrival:
             raise self._failure
 
     def close(self) -> None:
-        """Stop. What has not arrived is fetched anew by the next restore."""
+        """Stop. The next restore fetches what is missing."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

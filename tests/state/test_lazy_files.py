@@ -23,8 +23,8 @@ from holdfast.state.backends import keyed_backend, rocksdb
 from holdfast.state.backends.compaction import Base
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows import keyed_state
-from holdfast.state.snapshots import arriving_file, arriving_files, blob_parts, sparse_file
-from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots import blob_parts, lazy_file, lazy_files, sparse_file
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.sparse_file import Present
 from holdfast.state.store import blob_file, blob_files
 from holdfast.state.store.blob_file import SUFFIX
@@ -56,7 +56,7 @@ class Bucket(MemoryStore):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         if path.endswith(self.held):
             self.before(path, start)
-            if threading.current_thread().name == "holdfast-arriving":
+            if threading.current_thread().name == "holdfast-lazy-restore":
                 if start >= self.held_from:
                     self.let_through.wait()
             else:
@@ -104,15 +104,15 @@ class Remote(Backend):
         return [file for file in handles[-1].base if isinstance(file, RawFile) and file.name.endswith(self.values)]
 
     @property
-    def arriving(self) -> Arrival | None:
-        found: Arrival | None = self.backend._local._arrival  # type: ignore[attr-defined]
+    def lazy(self) -> LazyRestore | None:
+        found: LazyRestore | None = self.backend._local._lazy_restore  # type: ignore[attr-defined]
         return found
 
     def arrive(self) -> None:
         """Let everything arrive."""
         self.bucket.let_through.set()
-        if self.arriving is not None:
-            self.arriving.wait()
+        if self.lazy is not None:
+            self.lazy.wait()
 
     def damage(self, file: RawFile | IndexedFile, at: float) -> None:
         data = bytearray(self.bucket.objects[file.path])
@@ -135,9 +135,9 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sparse_file, "_MOST_IN_PART", 32 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(rocksdb, "_LEAST_FILE", 256 << 10)
-    monkeypatch.setattr(arriving_files, "_LEAST", 16 << 10)
-    monkeypatch.setattr(arriving_file, "_GAP", 0)
-    monkeypatch.setattr(arriving_files, "_MOST_IN_RANGE", 64 << 10)
+    monkeypatch.setattr(lazy_files, "_LEAST", 16 << 10)
+    monkeypatch.setattr(lazy_file, "_GAP", 0)
+    monkeypatch.setattr(lazy_files, "_MOST_IN_RANGE", 64 << 10)
     monkeypatch.setattr(keyed_state, "_PORTION", 64 << 20)
     backend = Remote(tmp_path)
     backend.write(range(KEYS), 0)
@@ -160,7 +160,7 @@ def restored(remote: Remote) -> None:
     remote.bucket.let_through.clear()
     remote.bucket.ranges.clear()
     remote.restart(elsewhere=True)
-    assert remote.arriving is not None
+    assert remote.lazy is not None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -205,10 +205,10 @@ def a_read_fetches_the_blocks_that_it_needs(remote: Remote):
     assert len(remote.bucket.ranges) - before < 20, "Bloom filters tell that there are no such keys"
     remote.rewrite()
     remote.checkpoint()
-    assert remote.arriving is not None
+    assert remote.lazy is not None
     remote.arrive()
     remote.checkpoint()
-    assert remote.arriving is None
+    assert remote.lazy is None
     remote.check()
     remote.restart()
     assert remote.backend.reused
@@ -250,11 +250,11 @@ def a_scan_of_few_rows_fetches_them_and_a_long_one_waits(remote: Remote):
     table = remote.spaces[False].table()
     rows = table.stored_rows()
     next(rows)
-    assert not remote.arriving.complete  # type: ignore[union-attr]
+    assert not remote.lazy.complete  # type: ignore[union-attr]
     table.store.write([(table.prefix + b"\0\0\0", b"")])  # an iteration sees the store as of its first step
     threading.Timer(0.2, remote.bucket.let_through.set).start()
     assert sum(1 for _ in rows) == KEYS - 1
-    assert remote.arriving.complete  # type: ignore[union-attr]
+    assert remote.lazy.complete  # type: ignore[union-attr]
 
 
 def a_base_waits_until_all_files_are_there(remote: Remote, monkeypatch: pytest.MonkeyPatch):
@@ -298,7 +298,7 @@ def a_killed_process_leaves_a_store_that_is_reused_only_if_it_is_complete(remote
         remote.arrive()
     remote.bucket.let_through.set()
     left = remote.root / "left"
-    arriving = remote.arriving
+    arriving = remote.lazy
     assert arriving is not None
     if not complete:
         arriving.close()
@@ -331,7 +331,7 @@ def test_damage_in_a_part_of_a_whole_file_that_is_read_before_the_whole_is_verif
     remote.damage(damaged, 0.1)
     remote.bucket.held_from = 64 << 10
     restored(remote)
-    arriving = remote.arriving
+    arriving = remote.lazy
     assert arriving is not None
     while not all(each.present.has(0, min(remote.bucket.held_from, each.file.size)) for each in arriving._files[:4]):
         time.sleep(0.001)

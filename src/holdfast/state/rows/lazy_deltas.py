@@ -1,8 +1,8 @@
-"""ArrivingDeltas: deltas of which the keys are here, and the rows are still being fetched.
+"""LazyDeltas: deltas whose keys a restore has read, and whose rows are fetched while the job runs.
 
-The rows of a checkpoint's large deltas go to one local file, each delta to its part of it, with holes. The file has no name:
-it goes with the process. Rows that are needed are fetched by range reads, those next to them with them. Meanwhile, threads
-fetch all pieces of which rows are still the newest ones, and verify them.
+Rows of large deltas go to one sparse local file, each delta at its own offset. The file has no name, so it
+vanishes with the process. A lookup fetches the pieces that it needs, and what lies close to them, by range reads. Meanwhile,
+threads fetch and verify every piece that still has the newest row of some key.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from holdfast.checkpoint.stores.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.cells.row_pieces import encoded_rows, keys_of_head
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.snapshots.arrival import Arrival
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.sparse_file import Present
 from holdfast.state.stored.damage import Naming
 from holdfast.state.stored.delta import Change, LeftPiece, Piece, in_memory, open_piece, read_delta
 from holdfast.state.stored.layout import Section
 
-__all__ = ["ArrivingDelta", "ArrivingDeltas", "LateRows"]
+__all__ = ["LazyDelta", "LazyDeltas", "LazyRows"]
 
 _GAP = 64 << 10
-"""Bytes between two pieces that are rather read than requested separately."""
+"""Gap in bytes up to which two pieces are fetched by one request."""
 _MOST_IN_RUN = 1 << 20
-"""Bytes of a range read that a lookup waits for, at most."""
+"""Most bytes of a range read that a lookup waits for."""
 _MOST_IN_PART = 8 << 20
-"""Bytes of a range read in the background, at most."""
+"""Most bytes of a range read in the background."""
 
 
-class LateRows:
-    """The rows of a piece that is not here yet. Once open, it is like `holdfast.state.cells.row_pieces.EncodedRows`."""
+class LazyRows:
+    """The rows of a piece that may not have been fetched; once open, like `holdfast.state.cells.row_pieces.EncodedRows`."""
 
     __slots__ = ("_delta", "_groups", "current", "deleted", "keys", "piece", "rows", "schema", "size", "state")
 
-    def __init__(self, delta: ArrivingDelta, state: int, piece: LeftPiece, groups: KeyGroupRange) -> None:
+    def __init__(self, delta: LazyDelta, state: int, piece: LeftPiece, groups: KeyGroupRange) -> None:
         """``state``: the id of the state; ``groups`` restricts the rows."""
         self._delta = delta
         self._groups = groups
@@ -50,24 +50,24 @@ class LateRows:
         self.schema, self.keys = keys_of_head(piece, groups, delta.where)
         self.piece = piece._replace(head=b"")
         self.rows: list[msgspec.Raw] | None = None
-        """The rows of the keys; None: it is not open."""
+        """The rows of the keys; None until it is open."""
         self.deleted: Sequence[Any] = ()
         self.size = 0
         """Bytes of memory that the rows take."""
         self.current: Mapping[Any, object] | None = None
-        """What has this object for each of the keys whose row here is the newest one; None: unknown."""
+        """Maps each key whose newest row is here to this object; None: unknown."""
 
     @staticmethod
-    def open(late: Sequence[LateRows]) -> None:
-        """Have these rows.
+    def open(lazy: Sequence[LazyRows]) -> None:
+        """Fetch these rows and decode their pieces.
 
         Raises:
             CorruptFile: a piece is missing or altered; names the operator and the state.
             StorageError: the storage refused a read, or the retry budget ran out.
         """
-        if late:
-            late[0]._delta.arrival.at_once(_fetch, list(_runs(late, _MOST_IN_RUN)))
-        for each in late:
+        if lazy:
+            lazy[0]._delta.lazy_restore.at_once(_fetch, list(_runs(lazy, _MOST_IN_RUN)))
+        for each in lazy:
             data = each.verified()
             each.size = in_memory(data)
             where = each._delta.where
@@ -82,7 +82,7 @@ class LateRows:
         return current is None or any(current.get(key) is self for key in self.keys)
 
     def verified(self) -> Data:
-        """The content of the piece, which is here."""
+        """The verified content of the piece, which has been fetched."""
         return self._delta.content(self)
 
 
@@ -106,25 +106,25 @@ class _LocalFile:
         return memoryview(self._map)[at : at + length]
 
 
-class ArrivingDelta:
-    """One delta, an `holdfast.state.snapshots.arrival.Arriving` file."""
+class LazyDelta:
+    """One delta, as a `holdfast.state.snapshots.lazy_restore.PendingFile`."""
 
     def __init__(
         self,
         storage: Storage,
         file: IndexedFile,
-        arrival: Arrival,
+        lazy_restore: LazyRestore,
         local: _LocalFile,
         at: int,
         named: Naming,
     ) -> None:
         self._storage = storage
         self._file = file
-        self.arrival = arrival
+        self.lazy_restore = lazy_restore
         self._local = local
         self._at = at
         self._named = named
-        self._late: list[LateRows] = []
+        self._lazy: list[LazyRows] = []
         self._present = Present(file.size)
         self.here = False
 
@@ -133,46 +133,46 @@ class ArrivingDelta:
         """The place of the file, for messages."""
         return self._storage.locate(self._file.path)
 
-    def read(self, groups: KeyGroupRange, leaves: Callable[[Section], bool]) -> list[tuple[Change, list[LateRows]]]:
-        """The changes of these key groups, with rows that are left."""
-        found: list[tuple[Change, list[LateRows]]] = []
+    def read(self, groups: KeyGroupRange, leaves: Callable[[Section], bool]) -> list[tuple[Change, list[LazyRows]]]:
+        """The changes of these key groups, with the rows to fetch later."""
+        found: list[tuple[Change, list[LazyRows]]] = []
         for change in read_delta(self._storage, self._file, groups, leaves=leaves):
-            late = [LateRows(self, change.section.state, piece, groups) for piece in change.left]
-            self._late += late
-            found.append((change, late))
+            lazy = [LazyRows(self, change.section.state, piece, groups) for piece in change.left]
+            self._lazy += lazy
+            found.append((change, lazy))
         return found
 
-    def lacks(self, late: LateRows) -> bool:
-        """Whether a piece is not here."""
-        return not self._present.has(late.piece.start, late.piece.start + late.piece.length)
+    def lacks(self, lazy: LazyRows) -> bool:
+        """Whether a piece has not been fetched."""
+        return not self._present.has(lazy.piece.start, lazy.piece.start + lazy.piece.length)
 
-    def fetch(self, late: Sequence[LateRows]) -> None:
-        """Fetch pieces, in their order, and what lies between them."""
-        start, end = late[0].piece.start, late[-1].piece.start + late[-1].piece.length
+    def fetch(self, lazy: Sequence[LazyRows]) -> None:
+        """Fetch adjacent pieces by one request."""
+        start, end = lazy[0].piece.start, lazy[-1].piece.start + lazy[-1].piece.length
         try:
             data = self._storage.get_range(self._file.path, start, end - start)
         except NotFound as error:
-            raise self._error(CorruptFile(self.where, "missing"), late) from error
+            raise self._error(CorruptFile(self.where, "missing"), lazy) from error
         if len(data) != end - start:
             reason = f"truncated or altered: {len(data)} bytes instead of {end - start} at {start}"
-            raise self._error(CorruptFile(self.where, reason), late)
+            raise self._error(CorruptFile(self.where, reason), lazy)
         self._local.write(self._at + start, data)
         self._present.add(start, end)
 
-    def content(self, late: LateRows) -> Data:
-        """The content of a piece that is here."""
-        body = self._local.view(self._at + late.piece.start, late.piece.length)
+    def content(self, lazy: LazyRows) -> Data:
+        """The verified content of a piece that has been fetched."""
+        body = self._local.view(self._at + lazy.piece.start, lazy.piece.length)
         try:
-            return open_piece(late.piece, body, self.where)
+            return open_piece(lazy.piece, body, self.where)
         except CorruptFile as error:
-            raise self._error(error, [late]) from error
+            raise self._error(error, [lazy]) from error
 
-    def _error(self, error: CorruptFile, late: Iterable[LateRows]) -> CorruptFile:
-        return self._named(error, {each.state for each in late})
+    def _error(self, error: CorruptFile, lazy: Iterable[LazyRows]) -> CorruptFile:
+        return self._named(error, {each.state for each in lazy})
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch and verify the pieces that are needed; implements `Arriving`."""
-        needed = [each for each in self._late if each.needed]
+        """Fetch and verify the pieces that are needed; implements `PendingFile`."""
+        needed = [each for each in self._lazy if each.needed]
         for run in _runs(needed, _MOST_IN_PART):
             self.fetch(run)
             if not may_go_on():
@@ -180,14 +180,14 @@ class ArrivingDelta:
         for each in needed:
             if each.rows is None:
                 each.verified()
-        self._late.clear()
+        self._lazy.clear()
         self.here = True
 
 
-def _runs(late: Iterable[LateRows], most: int) -> Iterator[list[LateRows]]:
-    """Join pieces that are lacking to range reads of up to ``most`` bytes, unless a single piece is larger."""
-    run: list[LateRows] = []
-    for each in sorted(late, key=lambda each: (id(each._delta), each.piece.start)):
+def _runs(lazy: Iterable[LazyRows], most: int) -> Iterator[list[LazyRows]]:
+    """Group missing pieces into range reads of up to ``most`` bytes; a larger piece is read alone."""
+    run: list[LazyRows] = []
+    for each in sorted(lazy, key=lambda each: (id(each._delta), each.piece.start)):
         delta, start, end = each._delta, each.piece.start, each.piece.start + each.piece.length
         if not delta.lacks(each):
             continue
@@ -202,18 +202,18 @@ def _runs(late: Iterable[LateRows], most: int) -> Iterator[list[LateRows]]:
         yield run
 
 
-def _fetch(run: Sequence[LateRows]) -> None:
+def _fetch(run: Sequence[LazyRows]) -> None:
     run[0]._delta.fetch(run)
 
 
-class ArrivingDeltas:
-    """Deltas of one subtask that arrive while the job runs.
+class LazyDeltas:
+    """Deltas of one subtask whose rows are fetched while the job runs.
 
     Args:
         storage: The storage with the deltas.
         directory: A local directory.
         deltas: The deltas.
-        arrival: Fetches the rows in the background.
+        lazy_restore: Fetches the rows in the background.
         named: Adds to an error what the file holds.
     """
 
@@ -222,30 +222,30 @@ class ArrivingDeltas:
         storage: Storage,
         directory: str,
         deltas: Sequence[IndexedFile],
-        arrival: Arrival,
+        lazy_restore: LazyRestore,
         named: Naming,
     ) -> None:
         local = _LocalFile(directory, sum(delta.size for delta in deltas))
-        self._deltas: dict[str, ArrivingDelta] = {}
+        self._deltas: dict[str, LazyDelta] = {}
         at = 0
         for delta in deltas:
-            self._deltas[delta.path] = ArrivingDelta(storage, delta, arrival, local, at, named)
+            self._deltas[delta.path] = LazyDelta(storage, delta, lazy_restore, local, at, named)
             at += delta.size
         for each in reversed(self._deltas.values()):  # the newest rows are the likeliest to be needed
-            arrival.expect(each)
+            lazy_restore.expect(each)
 
     def __contains__(self, path: str) -> bool:
         return path in self._deltas
 
     def read(
         self, path: str, groups: KeyGroupRange, leaves: Callable[[Section], bool]
-    ) -> list[tuple[Change, list[LateRows]]]:
-        """The changes of a delta, each with its late rows.
+    ) -> list[tuple[Change, list[LazyRows]]]:
+        """The changes of a delta, each with its lazy rows.
 
         Args:
             path: The delta's path.
             groups: The wanted key groups.
-            leaves: Whether rows of this section may come late.
+            leaves: Whether rows of this section may be fetched later.
 
         Raises:
             CorruptFile: the file is missing, or its index is altered.

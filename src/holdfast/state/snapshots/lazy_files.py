@@ -1,4 +1,4 @@
-"""ArrivingFiles: SST files of a base that a local store reads while they are still being fetched.
+"""LazyFiles: SST files of a base that a local store reads while they are still being fetched.
 
 A file begins with its end alone: filter, index and properties, in a local file of the full size. RocksDB reads no more to
 open a store. Before the store looks for keys, the data blocks that may hold them are fetched by range reads, verified by
@@ -22,49 +22,49 @@ from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CorruptFile
-from holdfast.state.snapshots.arrival import Arrival
-from holdfast.state.snapshots.arriving_file import ArrivingFile
-from holdfast.state.snapshots.blob_parts import ArrivingBlobFile
+from holdfast.state.snapshots.blob_parts import LazyBlobFile
+from holdfast.state.snapshots.lazy_file import LazyFile
+from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.linked_files import states_in
 from holdfast.state.snapshots.sst_format import Block, DamagedBlock, UnknownFormat
 from holdfast.state.store.blob_file import SUFFIX, Blob
 from holdfast.state.stored.damage import Naming
 
-__all__ = ["ArrivingFiles"]
+__all__ = ["LazyFiles"]
 
 _MARKER = "ARRIVING"
 _LEAST = 256 << 10
-"""Size of the smallest file that arrives by and by, in bytes."""
+"""Bytes from which on a file is fetched lazily."""
 _MOST_IN_RANGE = 8 << 20
 """Bytes that a scan fetches at once. A longer one waits for the complete files after its first rows."""
 
 _LACKING = re.compile(r"([^/ ]+\.sst) offset (\d+)")
 """The block in an error of RocksDB."""
 
-_Run = tuple[ArrivingFile, list[Block]]
+_Run = tuple[LazyFile, list[Block]]
 """Adjacent blocks of a file."""
 
 
-class ArrivingFiles:
+class LazyFiles:
     """The files of one store that are not complete.
 
     Args:
         storage: The storage with the files.
         directory: The store's directory.
         named: Adds to an error what the file holds.
-        arrival: Fetches the files in the background.
+        lazy_restore: Fetches the files in the background.
     """
 
-    def __init__(self, storage: Storage, directory: str, named: Naming, arrival: Arrival) -> None:
+    def __init__(self, storage: Storage, directory: str, named: Naming, lazy_restore: LazyRestore) -> None:
         self._storage = storage
         self._directory = directory
         self._marker = os.path.join(directory, _MARKER)
         self._named = named
-        self._arrival = arrival
-        self._files: list[ArrivingFile] = []
-        self._blob_files: dict[int, ArrivingBlobFile] = {}
+        self._lazy_restore = lazy_restore
+        self._files: list[LazyFile] = []
+        self._blob_files: dict[int, LazyBlobFile] = {}
         """By number."""
-        arrival.then(self._unmark)
+        lazy_restore.then(self._unmark)
         with open(self._marker, "wb"):
             pass
 
@@ -83,20 +83,20 @@ class ArrivingFiles:
             return False
         target = os.path.join(self._directory, file.name)
         if file.name.endswith(SUFFIX):
-            blobs = ArrivingBlobFile(self._storage, file, target, self._named)
+            blobs = LazyBlobFile(self._storage, file, target, self._named)
             self._blob_files[blobs.number] = blobs
-            self._arrival.expect(blobs)
+            self._lazy_restore.expect(blobs)
             return True
         try:
             with parsing(self._storage.locate(file.path), "a file of RocksDB"):
-                arriving = ArrivingFile(self._storage, file, target, self._named)
+                lazy = LazyFile(self._storage, file, target, self._named)
         except UnknownFormat:
             return False
         except DamagedBlock as damage:
             error = CorruptFile(self._storage.locate(file.path), f"altered: {damage}")
             raise self._named(error, states_in(file)) from damage
-        self._files.append(arriving)
-        self._arrival.expect(arriving)
+        self._files.append(lazy)
+        self._lazy_restore.expect(lazy)
         return True
 
     def _unmark(self) -> None:
@@ -119,13 +119,13 @@ class ArrivingFiles:
             CorruptFile: a block is missing or altered.
             StorageError: the storage refused a read, or the retry budget ran out.
         """
-        if self._arrival.complete:
+        if self._lazy_restore.complete:
             return
         wanted = sorted(keys)
         try:
             runs = [(file, run) for file in self._files for run in file.lacking_keys(wanted)]
         except UnknownFormat:
-            self._arrival.wait()
+            self._lazy_restore.wait()
         else:
             self._fetch(runs)
 
@@ -136,7 +136,7 @@ class ArrivingFiles:
             CorruptFile: a block is missing or altered.
             StorageError: the storage refused a read, or the retry budget ran out.
         """
-        if self._arrival.complete:
+        if self._lazy_restore.complete:
             return end
         files = [file for file in self._files if file.last_key >= start]
         try:
@@ -144,7 +144,7 @@ class ArrivingFiles:
                 end = min([end, *(file.bound(start) for file in files if not file.here)])
             runs = self._lacking(files, start, end)
         except UnknownFormat:
-            self._arrival.wait()
+            self._lazy_restore.wait()
         else:
             self._fetch(runs)
         return end
@@ -159,13 +159,13 @@ class ArrivingFiles:
             StorageError: the storage refused a read, or the retry budget ran out.
         """
         named = _LACKING.search(error)
-        if named is None or self._arrival.complete:
+        if named is None or self._lazy_restore.complete:
             return False
         file = next((each for each in self._files if each.file.name == named[1]), None)
         try:
             block = None if file is None else file.block_at(int(named[2]))
         except UnknownFormat:
-            self._arrival.wait()
+            self._lazy_restore.wait()
             return True
         if file is None or block is None or file.has(block):
             return False
@@ -179,16 +179,16 @@ class ArrivingFiles:
             CorruptFile: a chunk is missing or altered.
             StorageError: the storage refused a read, or the retry budget ran out.
         """
-        if self._arrival.complete:
+        if self._lazy_restore.complete:
             return
         wanted: dict[int, list[Blob]] = defaultdict(list)
         for blob in blobs:
             wanted[blob.file].append(blob)
         files = ((self._blob_files[number], each) for number, each in wanted.items() if number in self._blob_files)
         runs = [(file, run) for file, each in files for run in file.lacking(each)]
-        self._arrival.at_once(lambda run: run[0].fetch(run[1]), runs)
+        self._lazy_restore.at_once(lambda run: run[0].fetch(run[1]), runs)
 
-    def _lacking(self, files: Sequence[ArrivingFile], start: bytes, end: bytes) -> list[_Run]:
+    def _lacking(self, files: Sequence[LazyFile], start: bytes, end: bytes) -> list[_Run]:
         """The blocks between two keys that are lacking, and the first ones behind them, which RocksDB may look at."""
         after: dict[int, bytes] = {}
         for file in files:
@@ -203,8 +203,8 @@ class ArrivingFiles:
         return runs
 
     def _fetch(self, runs: Sequence[_Run]) -> None:
-        self._arrival.at_once(lambda run: run[0].fetch(run[1]), runs)
+        self._lazy_restore.at_once(lambda run: run[0].fetch(run[1]), runs)
 
     def wait(self) -> None:
-        """Wait until all files are complete; raises as `Arrival.wait` does."""
-        self._arrival.wait()
+        """Wait until all files are complete; raises as `LazyRestore.wait` does."""
+        self._lazy_restore.wait()

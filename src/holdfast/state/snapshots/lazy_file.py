@@ -1,4 +1,4 @@
-"""ArrivingFile: an SST file of which the local file has some parts, and an index of the others.
+"""LazyFile: an SST file of which the local file has some parts, and an index of the others.
 
 The local file has the size of the whole file, with holes. Its end is there from the beginning: filter, index, properties.
 """
@@ -18,7 +18,7 @@ from holdfast.state.snapshots.sst_format import Block, DamagedBlock, IndexForm, 
 from holdfast.state.snapshots.sst_parts import SstReader
 from holdfast.state.stored.damage import Naming
 
-__all__ = ["ArrivingFile"]
+__all__ = ["LazyFile"]
 
 _TAIL_SHARE = 192
 """The part of a file that is read at first: its end, if the rows are not small."""
@@ -28,7 +28,7 @@ _MOST_IN_RUN = 1 << 20
 """Bytes of a range read of blocks, at most."""
 
 
-class ArrivingFile(SparseFile):
+class LazyFile(SparseFile):
     """A file of which the end and some blocks are here."""
 
     def __init__(self, storage: Storage, file: RawFile, target: str, named: Naming) -> None:
@@ -163,7 +163,7 @@ class ArrivingFile(SparseFile):
         self.take(blocks[0].offset, data)
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch what is lacking, and verify the whole file; implements `holdfast.state.snapshots.arrival.Arriving`."""
+        """Fetch what is missing, and verify the whole file (`holdfast.state.snapshots.lazy_restore.PendingFile`)."""
         super().complete(may_go_on)
         if self.here:
             self._search = None
