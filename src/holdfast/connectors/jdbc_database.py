@@ -15,6 +15,11 @@ from holdfast.errors import ConfigurationError
 
 __all__ = ["Database", "parameters", "with_placeholders"]
 
+_ERROR_OF_SQLITE = 1
+_LASTING_OF_SQLITE = {3, 8, 11, 23, 26}
+"""Permissions, a file that may only be read, a damaged one, a refused login, no database."""
+_LASTING_STATES = {"28", "3D"}
+"""The classes of SQL states of a refused login, and of a database that does not exist."""
 _SPARED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/"""
 """Texts, quoted names and comments of SQL."""
 _PARTS = re.compile(rf"({_SPARED})|(\?)|(%)", re.DOTALL)
@@ -88,6 +93,16 @@ class Database:
     def said(self, error: BaseException) -> str:
         """What an error of the library says, without a password."""
         return self._options.without_secrets(str(error).strip())
+
+    def refuses(self, error: Exception) -> bool:
+        """Whether an error lasts until somebody changes the database, its file, or the login."""
+        if self._is_sqlite:
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LASTING_OF_SQLITE
+        return (getattr(error, "sqlstate", None) or "")[:2] in _LASTING_STATES
+
+    def blames_a_statement(self, error: Exception) -> bool:
+        """Whether a statement failed, with one of its rows or with any; the library calls it a failure of operations."""
+        return self._is_sqlite and getattr(error, "sqlite_errorcode", 0) & 0xFF == _ERROR_OF_SQLITE
 
     def connect(self) -> Any:
         """Open a connection without autocommit."""

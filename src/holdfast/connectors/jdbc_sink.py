@@ -165,7 +165,11 @@ class _JdbcWriter:
                 self._connection.commit()
                 return
             except (library.OperationalError, library.InterfaceError) as error:
+                if self._connection is not None and self._database.blames_a_statement(error):
+                    self._connection.rollback()
+                    raise self._refusal(rows, error) from error
                 self._disconnect()
+                self._check_lasting(error)
                 if attempt == retries:
                     raise ServiceUnavailable(
                         f"the JdbcSink (uid {self._uid!r}) cannot write to {self._database.url}, after {retries} retries: "
@@ -173,8 +177,16 @@ class _JdbcWriter:
                     ) from error
                 sleep(min(attempt + 1.0, _LONGEST_WAIT))
             except (library.Error, *_MISFITS) as error:
+                self._check_lasting(error)
                 self._connection.rollback()
                 raise self._refusal(rows, error) from error
+
+    def _check_lasting(self, error: Exception) -> None:
+        if self._database.refuses(error):
+            raise ConfigurationError(
+                f"{self._database.url} refuses the rows of the JdbcSink (uid {self._uid!r}): {self._database.said(error)}\n"
+                f"  statement: {self._sql}"
+            ) from error
 
     def _refusal(self, rows: list[tuple[Any, ...]], error: Exception) -> UserCodeError:
         """The error with the first row that the database refuses; nothing of the batch is written."""

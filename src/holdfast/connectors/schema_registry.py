@@ -16,6 +16,8 @@ __all__ = ["SchemaRegistry"]
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
+_PASSING = (408, 425, 429)
+"""Answers that another attempt may better: too slow, too early, too many."""
 _PAUSES_S = (0.1, 0.5, 2.0)
 """The pauses before requests are repeated."""
 
@@ -108,7 +110,7 @@ class SchemaRegistry:
                 except httpx.HTTPError as error:
                     failure = f"{type(error).__name__}: {error}"
                     continue
-                if answer.status_code < 500 and answer.status_code != 429:
+                if answer.status_code < 500 and answer.status_code not in _PASSING:
                     try:
                         return answer.status_code, answer.json()
                     except ValueError:

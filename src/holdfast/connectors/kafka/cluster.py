@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from holdfast.connectors.kafka.config import admin_properties, connection_settings
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
+from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.errors import ConfigurationError, HoldfastError
 
 __all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic", "silence_of"]
@@ -40,13 +41,6 @@ _COORDINATOR_MOVES = {
 }
 _COORDINATOR_PAUSE_S = 0.1
 """Between two requests to a coordinator that moves: the brokers tell nobody when it has moved."""
-_REFUSED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
-}
 
 
 class BrokerUnavailable(HoldfastError):
@@ -325,6 +319,6 @@ class ClusterView:
             raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
 
     def _translate(self, error: KafkaException, what: str) -> HoldfastError:
-        if error.args[0].code() in _REFUSED:
+        if error.args[0].code() in REFUSED:
             return ConfigurationError(f"Kafka at {self.servers} refuses the request for {what}: {error.args[0].str()}")
         return BrokerUnavailable(f"Kafka at {self.servers} does not answer for {what}: {error.args[0].str()}")

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from holdfast.checkpoint.changelog import LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.errors import CorruptFile, HoldfastError
+from holdfast.connectors.kafka.refusals import REFUSED
+from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
 
 __all__ = ["GROUP", "MARKED", "MARKER", "KafkaChangelogReader", "record_of"]
 
@@ -109,8 +110,13 @@ class KafkaChangelogReader:
                 if error is None:
                     records.append(record_of(message))
                 elif error.code() != KafkaError._PARTITION_EOF:
+                    if error.code() in REFUSED:
+                        raise ConfigurationError(f"Kafka refuses to read the changelog topic {self._topic}: {error.str()}")
                     if not error.retriable():
-                        raise KafkaException(error)
+                        raise HoldfastError(
+                            f"the changelog topic {self._topic} could not be read: {error.str()} ({error.name()}). A "
+                            "running job restarts from its last checkpoint"
+                        )
                 elif message.offset() >= ends[message.partition()]:
                     left.discard(message.partition())
                     records.append(LogRecord(message.partition(), message.offset() - 1, None))

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, silence_of
 from holdfast.connectors.kafka.config import connection_settings, transactional_properties
+from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.connectors.kafka.sink.refused_records import blames_a_record, refused, suspicion
 from holdfast.connectors.kafka.sink.transactions import Prepared, TransactionClient
@@ -30,13 +31,6 @@ _SLOW_S = 10.0
 _GONE_S = 3.0
 """Seconds that records wait before the brokers are asked whether the topics exist. The client itself would wait for a topic
 that was deleted as long as for a broker that is away."""
-_REFUSED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT,
-    KafkaError._AUTHENTICATION,
-}
 _BESIDE = {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """Of records that are not delivered because of another one."""
 _NEWS_S = 0.2
@@ -200,7 +194,7 @@ class RecordProducer:
             raise self._explain(error, place)
 
     def _explain(self, error: KafkaError, place: str) -> HoldfastError:
-        if error.code() in _REFUSED:
+        if error.code() in REFUSED:
             return ConfigurationError(f"{self._where}, {place}: Kafka refuses to take records: {error.str()}")
         return HoldfastError(f"{self._where}, {place}: records were not delivered: {error.str()} ({error.name()})")
 
@@ -302,7 +296,7 @@ class TransactionalProducer(RecordProducer):
                 return call(max(deadline - time.monotonic(), 0.1))
             except KafkaException as error:
                 reason = error.args[0]
-                if reason.code() in _REFUSED:
+                if reason.code() in REFUSED:
                     raise ConfigurationError(
                         f"{self._where}: Kafka refuses the transactional id {self.transactional_id}: {reason.str()}"
                     ) from error

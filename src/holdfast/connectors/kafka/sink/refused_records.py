@@ -19,11 +19,15 @@ _REMEDIES = {
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms, or set message.timestamp.type=LogAppendTime",
     KafkaError._UNKNOWN_PARTITION: "The topic has no such partition",
     KafkaError.TOPIC_EXCEPTION: "No topic can have this name",
+    KafkaError.RECORD_LIST_TOO_LARGE: "Its batch is larger than a segment of the topic: set batch.size below segment.bytes",
+    KafkaError.INVALID_MSG_SIZE: "Its size is none that brokers take: see max.message.bytes of the topic",
 }
 _SHOWN = 200
 """Bytes of a key and a value that an error shows."""
 _SUSPICIONS: dict[int, Callable[[Any], int]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: len,
+    KafkaError.RECORD_LIST_TOO_LARGE: len,
+    KafkaError.INVALID_MSG_SIZE: len,
     KafkaError.INVALID_RECORD: lambda message: message.key() is None,
 }
 

@@ -25,6 +25,7 @@ from holdfast.checkpoint.ids import Epoch
 from holdfast.connectors.kafka.cluster import TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.config import admin_properties, consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
+from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 
@@ -268,7 +269,7 @@ def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True)
                         return tokens
                 elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
                     return tokens
-                elif error.code() in _NOT_ALLOWED:
+                elif error.code() in REFUSED:
                     raise ConfigurationError(_NOT_READABLE.format(topic=topic, reason=error.str()))
     finally:
         consumer.close()

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.config import protocol_properties
+from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.errors import ConfigurationError
 
 with warnings.catch_warnings():  # importing kafka-python's message schemas uses a call deprecated in Python 3.11
@@ -43,7 +44,6 @@ _COORDINATOR_MOVED = {15, 16, 14}  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 _BUSY = {51, 7, 13}  # CONCURRENT_TRANSACTIONS, REQUEST_TIMED_OUT, NETWORK_EXCEPTION
 _LOST = {47, 48, 49, 90, 105}
 """INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND"""
-_REFUSED = {29, 31, 53, 50}
 """Authorization of topic, cluster, transactional id; INVALID_TRANSACTION_TIMEOUT."""
 _ATTEMPT_S = 10.0
 _SILENCE_S = 60.0
@@ -335,7 +335,7 @@ class TransactionClient:
             (state,) = response.transaction_states
             code = state.error_code
         name: str = errors.for_code(code).__name__
-        if code in _REFUSED:
+        if code in REFUSED:
             raise ConfigurationError(f"Kafka refuses the transaction: {name} ({errors.for_code(code).description})")
         if code not in _COORDINATOR_MOVED | _BUSY:
             _logger.debug("unexpected answer about a transaction: %s", response)

@@ -20,9 +20,10 @@ from holdfast.connectors.kafka.cluster import BrokerUnavailable, silence_of
 from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.look_back import bounds, newest_epoch_before
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
+from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.source.message_batches import MessageBatches
 from holdfast.connectors.kafka.source.source_options import KafkaSourceOptions
-from holdfast.errors import ConfigurationError, InputLost
+from holdfast.errors import ConfigurationError, InputLost, UserCodeError
 
 __all__ = ["KafkaReader"]
 
@@ -39,13 +40,13 @@ _PATIENCE_S = 600.0
 """Seconds without a record of the range to read, until the job restarts with new connections."""
 _BOUNDS_S = 30.0
 
-_REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION}
 _GONE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
 }
+_DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.MSG_SIZE_TOO_LARGE}
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 
 Key = tuple[str, int]
@@ -266,8 +267,18 @@ class KafkaReader:
         elif code in _OUT_OF_RANGE and partition is not None:
             # Only the text of the client library's error tells the cause.
             self._out_of_range(key, partition, truncated="log truncation detected" in error.str())
-        elif code in _REFUSED:
+        elif code in REFUSED:
             raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
+        elif code in _DAMAGED and partition is not None:
+            if not partition.wanted:  # read ahead; the next epoch shows whether it is needed
+                return self._unassign([key])
+            record = f"topic {key[0]}, partition {key[1]}, offset {max(message.offset() or 0, partition.fetched)}"
+            raise UserCodeError(
+                f"Kafka source (uid {self._uid}): records cannot be read: {error.str()} ({error.name()}), {record}. To go "
+                "on without them, start the job behind them",
+                uid=self._uid,
+                record=record,
+            )
         elif code in _GONE:
             if partition is not None and partition.wanted:
                 raise InputLost(

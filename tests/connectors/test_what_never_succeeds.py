@@ -1,0 +1,236 @@
+"""An error that no attempt cures ends the job and names the record, topic or statement; any other one is tried again.
+
+By the codes of the client libraries. With the default restart strategy, a record's error ends the job when the same record
+fails a second time (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+from connector_harness import job_info
+
+from holdfast.common import Row, Types
+from holdfast.connectors.base import WriterContext
+from holdfast.connectors.jdbc_database import Database
+from holdfast.connectors.kafka.changelogs.changelog_reader import KafkaChangelogReader
+from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
+from holdfast.connectors.kafka.refusals import REFUSED
+from holdfast.connectors.kafka.sink.producers import RecordProducer
+from holdfast.connectors.kafka.sink.transactions import TransactionClient
+from holdfast.connectors.kafka.source.reader import KafkaReader, _Partition
+from holdfast.connectors.kafka.source.source_options import KafkaSourceOptions
+from holdfast.connectors.schema_registry import SchemaRegistry
+from holdfast.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
+from holdfast.errors import ConfigurationError, HoldfastError, InputLost, ServiceUnavailable, UserCodeError
+from holdfast.runtime.protocol.failures import FailurePolicy, Hopeless
+from holdfast.runtime.protocol.restart import ExponentialDelay, Restart
+from kafka import errors as broker_errors
+
+NOWHERE = {"bootstrap.servers": "localhost:1", "log_level": 0}
+CODES = {
+    name: code
+    for name in dir(KafkaError)
+    if isinstance(code := getattr(KafkaError, name), int) and not name.startswith("__") and name != "NO_ERROR"
+}
+PERMISSIONS = """
+    TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTH_DISABLED DELEGATION_TOKEN_EXPIRED DELEGATION_TOKEN_NOT_FOUND
+    DELEGATION_TOKEN_OWNER_MISMATCH DELEGATION_TOKEN_REQUEST_NOT_ALLOWED SASL_AUTHENTICATION_FAILED
+    UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE SECURITY_DISABLED _AUTHENTICATION
+"""
+SETTINGS = """
+    INVALID_TRANSACTION_TIMEOUT INVALID_REQUIRED_ACKS INVALID_GROUP_ID INVALID_CONFIG POLICY_VIOLATION
+    UNSUPPORTED_COMPRESSION_TYPE UNSUPPORTED_FOR_MESSAGE_FORMAT _UNSUPPORTED_FEATURE
+"""
+REFUSALS = {*PERMISSIONS.split(), *SETTINGS.split()}
+OF_A_RECORD = {"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+OF_A_RECORD |= {"RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"}
+DAMAGED = {"_BAD_MSG", "_BAD_COMPRESSION", "MSG_SIZE_TOO_LARGE"}
+GONE = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"}
+POSITIONS = {"_PARTITION_EOF", "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"}
+"""What these mean depends on the partition's offsets: tests/kafka/test_source_lost_tail.py."""
+
+
+def attempts(failure: BaseException) -> int:
+    """The attempts until the job ends, with the default strategy; 20: it goes on."""
+    policy = FailurePolicy(ExponentialDelay(), chosen=False)
+    for attempt in range(1, 20):
+        answer = policy.answer(failure, False, attempt)
+        if isinstance(answer, Hopeless):
+            return attempt
+        assert isinstance(answer, Restart)
+    return 20
+
+
+def test_the_codes_of_refusals_are_these() -> None:
+    assert {CODES[name] for name in REFUSALS} == REFUSED
+
+
+@pytest.mark.parametrize("name", CODES)
+def an_error_of_a_delivery_ends_the_job_if_it_lasts(name: str) -> None:
+    producer = RecordProducer(NOWHERE, "KafkaSink (uid 'out')", "out")
+    message = Message(topic="payments", partition=3, key=b"anna", value=b"value")
+    producer._on_delivery(KafkaError(CODES[name]), message)
+    with pytest.raises(HoldfastError) as raised:
+        producer.check()
+    error = raised.value
+    assert "topic payments" in str(error)
+    if name in OF_A_RECORD:
+        assert isinstance(error, UserCodeError)
+        assert "key b'anna', value b'value'" in error.record
+    assert attempts(error) == (1 if name in REFUSALS else 2 if name in OF_A_RECORD else 20)
+
+
+@pytest.mark.parametrize("name", sorted(CODES.keys() - POSITIONS))
+def an_error_of_a_read_ends_the_job_if_it_lasts(name: str) -> None:
+    reader = KafkaReader(KafkaSourceOptions(NOWHERE, ("payments",)), "in")
+    try:
+        partition = reader._partitions["payments", 3] = _Partition()
+        partition.wanted, partition.position, partition.fetched = True, 17, 17
+        message = Message(topic="payments", partition=3, error=KafkaError(CODES[name]))
+        if name not in REFUSALS | DAMAGED | GONE:
+            return reader._handle(message)  # the client goes on by itself, and says so in the log
+        with pytest.raises(HoldfastError, match=r"uid in.*topic payments") as raised:
+            reader._handle(message)
+    finally:
+        reader.close()
+    if name in DAMAGED:
+        assert isinstance(raised.value, UserCodeError)
+        assert raised.value.record == "topic payments, partition 3, offset 17"
+    elif name in GONE:
+        assert isinstance(raised.value, InputLost)
+        assert "partition 3 is gone; the records from offset 17 on" in str(raised.value)
+    assert attempts(raised.value) == (2 if name in DAMAGED else 1)
+
+
+@pytest.mark.parametrize("name", CODES)
+def an_error_of_a_request_ends_the_job_if_it_lasts(name: str) -> None:
+    view = ClusterView(NOWHERE, read_committed=True)
+    error = view._translate(KafkaException(KafkaError(CODES[name])), "topic payments")
+    assert "topic payments" in str(error)
+    assert isinstance(error, ConfigurationError if name in REFUSALS else BrokerUnavailable)
+    assert attempts(error) == (1 if name in REFUSALS else 20)
+
+
+@pytest.mark.parametrize("name", sorted(CODES.keys() - {"_PARTITION_EOF"}))
+def an_error_of_a_changelog_ends_the_job_if_it_lasts(name: str) -> None:
+    class Reader(KafkaChangelogReader):
+        def __init__(self) -> None:
+            self._topic = "counts-changelog"
+
+    class Failing:
+        def consume(self, count: int, seconds: float) -> list[Any]:
+            return [Message(topic="counts-changelog", partition=0, error=KafkaError(CODES[name]))]
+
+    records = Reader()._records(Failing(), {0: 5}, {0})  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError, match="the changelog topic counts-changelog") as raised:
+        next(records)
+    assert attempts(raised.value) == (1 if name in REFUSALS else 20)
+
+
+def an_answer_about_a_transaction_ends_the_job_if_it_lasts() -> None:
+    class Answer:
+        def __init__(self, code: int) -> None:
+            self.error_code = code
+
+    for code in (code for code in CODES.values() if code > 0):
+        if code in REFUSED:
+            with pytest.raises(ConfigurationError, match=broker_errors.for_code(code).__name__):
+                TransactionClient._refusal(Answer(code))
+        else:
+            assert TransactionClient._refusal(Answer(code)) == broker_errors.for_code(code).__name__
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 408, 409, 422, 425, 429, 500, 502, 503, 504])
+def an_answer_of_a_registry_ends_the_job_if_it_lasts(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx
+
+    registry, asked = SchemaRegistry("http://registry:8081"), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(status, json={"message": "no"})
+
+    registry._client = httpx.Client(transport=httpx.MockTransport(answer))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    passing = status >= 500 or status in (408, 425, 429)
+    with pytest.raises(ServiceUnavailable if passing else ConfigurationError, match=r"registry:8081.*payments") as raised:
+        registry.register("payments", '"int"')
+    assert len(asked) == (4 if passing else 1)
+    assert attempts(raised.value) == (20 if passing else 1)
+
+
+# ---- databases ----
+
+
+def writer(path: Path, sql: str = "INSERT INTO totals VALUES (?)") -> Any:
+    options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(f"jdbc:sqlite:{path}").build()
+    made = JdbcSink.sink(sql, Types.ROW([Types.LONG()]), options, JdbcExecutionOptions(max_retries=0))
+    found = made.create_writer(WriterContext(job_info(), "totals", 0, 1))
+    found.begin_epoch(1, "attempt", 0)
+    return found
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "totals.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE totals (total INTEGER)")
+        connection.commit()
+    return path
+
+
+def failure_of(made: Any) -> BaseException:
+    made.write([Row(7)], None)
+    with pytest.raises(HoldfastError, match="uid 'totals'") as raised:
+        made.prepare_commit()
+    return raised.value
+
+
+def a_table_that_is_gone_ends_the_job_with_row_and_statement(database: Path) -> None:
+    made = writer(database)
+    made.write([Row(1)], None)
+    made.prepare_commit()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DROP TABLE totals")
+        connection.commit()
+    error = failure_of(made)
+    if hasattr(error.__cause__, "sqlite_errorcode"):
+        assert "row: (7,)" in str(error)
+        assert "statement: INSERT INTO totals" in str(error)
+        assert attempts(error) == 2
+
+
+def a_file_that_is_no_database_ends_the_job(database: Path) -> None:
+    database.write_bytes(b"no database" * 1000)
+    error = failure_of(writer(database))
+    if hasattr(error.__cause__, "sqlite_errorcode"):
+        assert "refuses the rows" in str(error)
+        assert attempts(error) == 1
+
+
+def a_database_that_is_locked_is_tried_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **given: connect(path, **{**given, "timeout": 0}))
+    with closing(connect(database)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        assert attempts(failure_of(writer(database))) == 20
+
+
+def the_states_of_postgres_tell_what_lasts() -> None:
+    class Failure(Exception):
+        def __init__(self, sqlstate: str | None) -> None:
+            self.sqlstate = sqlstate
+
+    options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url("jdbc:postgresql://host/db").build()
+    database = Database(options)
+    lasting = {
+        state: database.refuses(Failure(state)) for state in ("28P01", "28000", "3D000", "57P01", "53300", "08006", None)
+    }
+    assert [state for state, lasts in lasting.items() if lasts] == ["28P01", "28000", "3D000"]
