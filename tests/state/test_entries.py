@@ -35,6 +35,8 @@ STATE = 40
 class Pickled:
     """Parts of cells by pickle."""
 
+    keys_vary = True
+
     def encode(self, key: Any, part: Any) -> bytes:
         return pickle.dumps(part)
 
@@ -51,7 +53,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch):
 
 
 owners = st.sampled_from([(None, 1, "a"), (None, 1, "ab"), (None, 2, ("a", 1))])
-map_keys = st.sampled_from([0, 1, 2, -1, "a", "b", ("a", 1), None, 2**70, 1.5])
+map_keys = st.sampled_from([0, 1, 2, -1, "a", "b", ("a", 1), None, 2**70, 1.5, 1.0, True])
 
 
 class Entries(RuleBasedStateMachine):

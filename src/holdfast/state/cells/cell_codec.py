@@ -25,6 +25,10 @@ class CellCodec(Protocol):
         """
 
     @property
+    def keys_vary(self) -> bool:
+        """Whether keys of a map may be equal and yet not the same, as 1 and 1.0 are."""
+
+    @property
     def has_former_types(self) -> bool:
         """Whether the column had other types before."""
 

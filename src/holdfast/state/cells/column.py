@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.state.cells.entries import LARGE
 from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.cells.packed import UNPACKED
-from holdfast.state.cells.typed import container_of
+from holdfast.state.cells.typed import container_of, has_one_form
 from holdfast.state.stored.elements import unreadable
 from holdfast.state.stored.schema import ColumnSchema
 
@@ -39,6 +39,8 @@ class Column:
     decode: Callable[[Any], Any] | None = field(default_factory=loader)
     conform: Callable[[Any], Any] | None = None
     """Converts a cell to the declared type."""
+    keys_vary: bool = True
+    """Whether keys of a map may be equal and yet not the same, as 1 and 1.0 are."""
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ class Column:
         if ttl:
             declared[-1] = Stamped(declared[-1])
         if kind == "map":
-            return Column(schema, *_map_of(*declared))
+            return Column(schema, *_map_of(*declared), keys_vary=not has_one_form(declared[0]))
         (part,) = declared
         if kind == "list":
             return Column(schema, *_list_of(part))

@@ -9,7 +9,7 @@ The entry part is the map key in canonical form, or the list chunk's number (u32
 wrote it, followed by a part of the cell in the cell's own stored form: a map of one entry, or a list of a chunk's
 elements. Until the barrier, an epoch's changes stay in memory in the large map or list.
 
-A `LargeMap` iterates in the order of its keys' canonical forms.
+A `LargeMap` iterates in the order of its keys' canonical forms. As in a dict, the first of equal keys (1 and 1.0) stays.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _READ_AHEAD = 64
 """Chunks of a list fetched per read."""
 _GONE: Any = object()
 """Marks a missing entry."""
+_MISSING: tuple[Any, Any] = (None, _GONE)
 _END = b"\xff" * 9
 """Sorts after every canonical form: no form begins with this many 0xFF bytes."""
 
@@ -168,7 +169,7 @@ def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
 class LargeMap:
     """A map with individually stored entries; replaces a dict in its cell."""
 
-    __slots__ = ("_changed", "_cleared", "_dirty", "_family", "_held", "_key", "_read_last", "_stored", "prefix")
+    __slots__ = ("_changed", "_cleared", "_dirty", "_family", "_held", "_key", "_put", "_read_last", "_stored", "prefix")
 
     marker = 0
     """The row's placeholder for the map."""
@@ -188,6 +189,8 @@ class LargeMap:
         """This epoch's writes."""
         self._held = 0
         """The number of entries among them."""
+        self._put: set[Any] = set()
+        """If keys vary: keys that this epoch has put, of which the store may have equal ones."""
         self._read_last = RecentEntries()
         """Entries as in the store, also missing ones."""
         self._cleared = entries is not None
@@ -196,8 +199,7 @@ class LargeMap:
         self._stored: bytes | None = None
         """The stored key of the first entry that this epoch may not have changed; empty: there is none; None: not known."""
         if entries is not None:
-            for entry in entries:
-                encode_key(entry)
+            list(map(encode_key, entries))
             self._touch()
             self._changed.update(entries)
             self._held = len(entries)
@@ -220,20 +222,20 @@ class LargeMap:
 
     def _find(self, key: Any) -> Any:
         value = self._changed.get(key, self)
-        if value is self:
-            value = self._read_last.get(key, self)
-            if value is self:
-                value = _GONE if self._cleared else self._read(key)
-                self._read_last.put(key, value, _MOST_CACHED)
-        return value
+        if value is not self:
+            return value
+        if (entry := self._read_last.get(key, None)) is None:
+            entry = _MISSING if self._cleared else self._read(key)
+            self._read_last.put(key, entry, _MOST_CACHED)
+        return entry[1]
 
-    def _read(self, key: Any) -> Any:
+    def _read(self, key: Any) -> tuple[Any, Any]:
         try:
             form = encode_key(key)
         except TypeError:  # it has no canonical form, so no entry has it
-            return _GONE
+            return _MISSING
         (data,) = self._family.store.get_many([self.prefix + form])
-        return _GONE if data is None else next(iter(self._decoded(data).values()))
+        return _MISSING if data is None else next(iter(self._decoded(data).items()))
 
     def _decoded(self, data: bytes) -> dict[Any, Any]:
         assert self._family.codec is not None
@@ -245,8 +247,12 @@ class LargeMap:
         if before is self:
             encode_key(key)  # refuse a key without a canonical form here, not at the barrier
             self._touch()
-        if before is self or before is _GONE:
             self._held += 1
+            if not self._cleared and (self._family.codec is None or self._family.codec.keys_vary):
+                self._put.add(key)
+        elif before is _GONE:
+            self._held += 1
+            del self._changed[key]  # with the equal key that was removed
         self._changed[key] = value
 
     def update(self, entries: Mapping[Any, Any]) -> None:
@@ -261,6 +267,7 @@ class LargeMap:
         if before is not self and before is not _GONE:
             self._held -= 1
         self._changed[key] = _GONE
+        self._put.discard(key)
         return self._held > 0 or self._has_others()
 
     def _has_others(self) -> bool:
@@ -275,6 +282,17 @@ class LargeMap:
         self._stored = found
         return bool(found)
 
+    def _keep_first_keys(self) -> None:
+        """Replace the keys that this epoch has put by equal ones in the store."""
+        put, self._put = list(self._put), set()
+        known = [self._read_last.get(key, None) for key in put]
+        unknown = [key for key, entry in zip(put, known) if entry is None]
+        found = self._family.store.get_many([self.prefix + encode_key(key) for key in unknown]) if unknown else ()
+        first = {entry[0]: entry[0] for entry in known if entry is not None and entry is not _MISSING}
+        first.update((key, key) for data in found if data is not None for key in self._decoded(data))
+        if first:
+            self._changed = {first.get(key, key): value for key, value in self._changed.items()}
+
     def __iter__(self) -> Iterator[Any]:
         return (key for key, _ in self.items())
 
@@ -284,6 +302,7 @@ class LargeMap:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """The current entries, in order of the keys' canonical forms."""
+        self._keep_first_keys()
         changed = sorted((encode_key(key), key, value) for key, value in self._changed.items()) if self._changed else []
         rows = iter(()) if self._cleared else self._family.store.scan(self.prefix, after(self.prefix))
         first = list(islice(rows, 1))  # fetch the first entry now, so that the scan sees the store before later changes
@@ -319,13 +338,14 @@ class LargeMap:
     def drop(self) -> None:
         """Remove all entries, because the cell gets other content."""
         self._touch()
-        self._changed, self._held, self._read_last, self._cleared = {}, 0, RecentEntries(), True
+        self._changed, self._held, self._put, self._read_last, self._cleared = {}, 0, set(), RecentEntries(), True
 
     def drain(self) -> Iterator[Entry]:
         """At the barrier: drain this epoch's changes, in stored form."""
         assert self._family.codec is not None
         if self._cleared:
             yield DROP, self.prefix, b""
+        self._keep_first_keys()
         encode = self._family.codec.encode
         for key, value in self._changed.items():
             form = self.prefix + encode_key(key)
@@ -337,7 +357,7 @@ class LargeMap:
             self._read_last = RecentEntries()
         else:
             for key, value in self._changed.items():
-                self._read_last.put(key, value, _MOST_CACHED)
+                self._read_last.put(key, _MISSING if value is _GONE else (key, value), _MOST_CACHED)
         self._changed, self._held, self._stored, self._cleared, self._dirty = {}, 0, None, False, False
 
 

@@ -79,6 +79,11 @@ class PartCodec:
             raise unreadable_cell(self._stored, written, error, self._where, key) from error
 
     @property
+    def keys_vary(self) -> bool:
+        """Whether keys of a map may be equal and yet not the same."""
+        return self._column.keys_vary
+
+    @property
     def has_former_types(self) -> bool:
         """Whether the column had other types before."""
         return bool(self._stored.former)

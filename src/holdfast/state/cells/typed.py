@@ -15,7 +15,7 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.composite import MapTypeInfo, SequenceTypeInfo, TupleTypeInfo
 from holdfast.state.cells.packed import UNPACKED
 
-__all__ = ["checker", "container_of", "content_type", "fit_of", "fitter", "handle_class", "plain_class"]
+__all__ = ["checker", "container_of", "content_type", "fit_of", "fitter", "handle_class", "has_one_form", "plain_class"]
 
 _Fit = Callable[[Any], Any]
 _SINGLE = (int, str, bool, float, bytes)
@@ -87,6 +87,13 @@ def plain_class(declared: TypeInformation | None) -> type | None:
     """The class of this type's values if two of them that are equal are the same value: int, str or bytes; else None."""
     found = None if declared is None or declared.is_pickled else container_of(declared)
     return found if found in (int, str, bytes) else None
+
+
+def has_one_form(declared: TypeInformation) -> bool:
+    """Whether two of this type's values that are equal are the same value, as 1.0 and 1, or 0.0 and -0.0, are not."""
+    if isinstance(declared, TupleTypeInfo):
+        return all(map(has_one_form, declared.get_field_types()))
+    return plain_class(declared) is not None
 
 
 def container_of(declared: TypeInformation) -> type | None:

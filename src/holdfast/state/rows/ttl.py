@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from holdfast.state.cells.entries import LargeList, LargeMap
 from holdfast.state.cells.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow, Handle
 from holdfast.state.cells.row import CHANGED, DIRTY, filled
+from holdfast.state.cells.typed import has_one_form
 from holdfast.state.rows.table import RowTable
 from holdfast.state.timers.timers import Timer, TimerQueue
 
@@ -287,7 +288,12 @@ class ExpiringList(_Expiring):
 class ExpiringMap(_Expiring):
     """A map per key; its entries expire individually."""
 
-    __slots__ = ()
+    __slots__ = ("_keys_vary",)
+
+    def __init__(self, space: ExpiringRow, position: int, descriptor: Any) -> None:
+        super().__init__(space, position, descriptor)
+        declared = descriptor.key_type_info
+        self._keys_vary = declared is None or declared.is_pickled or not has_one_form(declared)
 
     def expire(self, row: list[Any]) -> None:
         entries = row[self._i]
@@ -329,13 +335,23 @@ class ExpiringMap(_Expiring):
         """Set several entries, from a mapping or pairs."""
         now = self._clock.processing_time
         row = self._space.row
-        held = row[self._i]
         stamped = {key: (now, value) for key, value in self._entries_fitted(entries).items()}
+        if self._keys_vary:
+            self._remove_expired(row, stamped)
+        held = row[self._i]
         if held is None:
             row[self._i] = stamped or None
         else:
             self._put_in(row, held, stamped)
         row[0] = CHANGED[row[0]]
+
+    def _remove_expired(self, row: list[Any], keys: Iterable[Any]) -> None:
+        """Remove expired entries, whose keys would stay where equal ones are put."""
+        for key in keys:
+            held = row[self._i]
+            entry = None if held is None else held.get(key)
+            if entry is not None and self._expired(entry[0]):
+                self._remove(row, held, key)
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
