@@ -103,7 +103,8 @@ def _changed(original: CodeType, changed: CodeType) -> Iterator[tuple[CodeType, 
         if before == after:
             continue
         if before.co_flags & 2:  # locals in slots: a function; otherwise the body of a class
-            yield before, after
+            if before.co_freevars == after.co_freevars:  # or no function can take the code, as without its super()
+                yield before, after
         else:
             yield from _changed(before, after)
 
@@ -158,7 +159,7 @@ class Forks:
             os.setpgid(0, 0)
             for before, after in [] if mutant is None else mutant.codes:
                 for function in functions:
-                    if function.__code__ == before and len(before.co_freevars) == len(after.co_freevars):
+                    if function.__code__ == before:
                         function.__code__ = after
             self._reporter._tw._file = io.StringIO()
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from holdfast.datastream import (
     PurgingTrigger,
     SlidingEventTimeWindows,
     TimeEvictor,
+    TimeWindow,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
@@ -102,6 +104,18 @@ def the_windows_of_a_session_merge_if_they_touch_and_not_a_millisecond_later(gap
             found += windows.frame([("k", gap, at)])
         found += windows.watermark(1000) if event_time else windows.processing_time(1000)
     assert [(value[2], last) for value, last in found] == [([100, second], second + gap - 1), (third, third + gap - 1)]
+
+
+@pytest.mark.parametrize(
+    "sessions", [EventTimeSessionWindows.with_gap(ms(5)), EventTimeSessionWindows.with_dynamic_gap(len)]
+)
+def an_assigner_of_the_user_may_leave_windows_and_merging_to_that_of_sessions(sessions: Any):
+    assert list(sessions.assign_windows("12345", 100, None)) == [TimeWindow(100, 105)]
+    merged = []
+    windows = [TimeWindow(100, 105), TimeWindow(112, 117), TimeWindow(105, 110)]
+    sessions.merge_windows(windows, SimpleNamespace(merge=lambda of, result: merged.append((set(of), result))))
+    assert merged == [({windows[0], windows[2]}, TimeWindow(100, 110))]
+    assert type(sessions.get_default_trigger(None)) is EventTimeTrigger
 
 
 def a_gap_is_a_positive_number_of_milliseconds():
