@@ -21,6 +21,7 @@ from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.table import KStream, KTable
 from holdfast.table.versions import JoinVersions, VersionedFactory
+from holdfast.testing import TwoInputTestHarness
 
 from .kafka_cases import INPUT, STREAM_VERSIONED_TABLE, STREAM_VERSIONED_TABLE_GRACE, VERSIONED_TABLES
 from .test_tables import dashed, of, replayed, step_by_step, values
@@ -218,3 +219,32 @@ def the_grace_period_is_a_part_of_the_history_retention():
         clock.advance(watermark, operator.advance_watermark)
         kept.append(list(held.stamps()))
     assert kept == [[10, 20], [20]]
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 50), (50, 10)])
+@pytest.mark.parametrize("watermark", [25, 40])
+def a_changed_history_retention_holds_from_the_start_on_for_what_is_still_kept(before: int, after: int, watermark: int):
+    """The row was replaced at 20: the former retention forgot it at 30 with the shorter one, or still keeps it."""
+
+    def pairs(stream: Any) -> KStream[Any, Any]:
+        return KStream.of(stream, lambda each: each[0], lambda each: each[1])
+
+    def joined(retention: int) -> Any:
+        def build(left: Any, right: Any) -> Any:
+            table = pairs(right).to_table(history_retention=Time.milliseconds(retention))
+            return pairs(left).left_join(table, lambda one, other: (one, other)).to_data_stream()
+
+        return build
+
+    with TwoInputTestHarness(joined(before)) as harness:
+        harness.process_element2(("k", "old"), 1).process_element2(("k", "new"), 20)
+        harness.process_both_watermarks(watermark)
+        snapshot = harness.snapshot()
+    with TwoInputTestHarness(joined(after), snapshot=snapshot) as harness:
+        harness.process_element1(("k", 1), 5).process_element1(("k", 2), 21)
+        kept = after == 50 and watermark == 25
+        assert [result[1] for result in harness.extract_output_values()] == [(1, "old" if kept else None), (2, "new")]
+        harness.process_both_watermarks(200)
+        assert harness.event_time_timers() == []
+        harness.process_element1(("k", 3), 5).process_element1(("k", 4), 201)
+        assert [result[1] for result in harness.extract_output_values()][2:] == [(3, None), (4, "new")]
