@@ -40,7 +40,7 @@ __all__ = [
 HEAP = "heap"
 ROCKSDB = "rocksdb"
 PART = "part"
-"""Not a job's backend: it reads a part of a checkpoint once (`holdfast.state.backends.part_store`)."""
+"""A store that spills, to read a part of a checkpoint once (`holdfast.state.backends.part_store`); not for jobs."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Place:
     directory: str
     """Local directory, exclusive to this operator and subtask."""
     changelog: ChangelogLog | None = None
-    """The log that holds the state, too."""
+    """The changelog that also holds the state."""
     uncommitted: Sequence[Any] = ()
     """The log's committables in the checkpoint to restore, if they may not have been committed yet."""
 
@@ -117,22 +117,22 @@ class LocalStore(Protocol):
         """Fetch the rows of these deltas while the job runs. None: all of them are read now."""
 
     def begin_fetching(self) -> None:
-        """Begin to fetch, in the background, what `open` has left in the storage."""
+        """Begin to fetch the rest of the restored files in the background."""
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
-        """Those of the deltas whose rows the store may lack."""
+        """The deltas whose rows the store may lack."""
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Tag rows that enter the store from now on with the checkpoint of these handles."""
 
     def flushed_ahead(self) -> bool:
-        """Whether `adopt` takes little time. If not, it will after some epochs: what it would wait for has begun."""
+        """Whether `adopt` is quick now. If not, it starts the flush that `adopt` would wait for."""
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
-        """Prepare for a checkpoint of these handles, the first with a new base or a merged delta, that may be completed."""
+        """Prepare for the first checkpoint with a new base or a merged delta, which has these handles."""
 
     def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
-        """Write the rows of these handles, or newer ones, to the store, some with each step.
+        """Flush the rows of these handles, or newer ones, to the store in steps.
 
         Between two steps epochs may run. At the end, a restart on this host need not read the handles' deltas, and a base
         that covers them can begin.
@@ -142,7 +142,7 @@ class LocalStore(Protocol):
         """An epoch since `open` is complete."""
 
     def check(self) -> None:
-        """Check what is known of files that `open` has left unread, or unfetched.
+        """Raise an error found in files that `open` has not read or fetched.
 
         Raises:
             CorruptFile: one of them was found to be altered, or is missing.
@@ -191,7 +191,7 @@ class Materialisation(Protocol):
 
     @property
     def linked(self) -> bool:
-        """Whether the files of a base are links to the local store's, so that it writes no bytes again."""
+        """Whether a base hard-links the local store's files, and so writes no bytes."""
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]

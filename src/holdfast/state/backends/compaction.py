@@ -24,17 +24,17 @@ from holdfast.state.backends.backend import size_of
 __all__ = ["Base", "Merge", "due", "part_of"]
 
 RATIO = 2.5
-"""Bytes of deltas for each byte of the base before the next base."""
+"""Bytes of deltas, for each byte of the last base, at which the next one is due."""
 ENOUGH = 64 << 20
-"""Bytes of deltas that need no base, however small it is."""
+"""Bytes of deltas up to which no base is due, however small the last one is."""
 LINKED_RATIO = 0.0625
-"""The same for a base that shares its files with the local store."""
+"""The ratio for bases that share their files with the local store."""
 LINKED_ENOUGH = 256 << 20
-"""Bytes of deltas that need no such base: it takes rows in memory to be written to the store."""
+"""The minimum for such bases, which need the rows in memory to be flushed first."""
 ALIKE = 64
-"""Deltas of similar size that are merged."""
+"""Number of deltas of similar size that are merged."""
 _FEW, _MANY = 16, 256
-"""Small deltas that are merged even if their sizes are not similar: between larger ones, and behind the last of those."""
+"""Number of small deltas, between larger ones or behind the last, that are merged whatever their sizes."""
 _BAND = 64 << 10
 """Upper bound of the smallest band of sizes, in bytes."""
 _SMALL, _SMALL_SHARE = 256 << 10, 1024
@@ -80,7 +80,7 @@ def due(handles: Sequence[KeyedHandle], linked: bool = False) -> Base | Merge | 
 
 
 def part_of(merge: Merge, first: int) -> Merge | None:
-    """What a merge has from the delta ``first`` on, if that is enough for a merge of its own.
+    """The part of a merge from the delta ``first`` on, if it is worth a merge.
 
     >>> part_of(Merge(0, 80), 10), part_of(Merge(0, 80), 50)
     (Merge(first=10, end=80), None)

@@ -24,11 +24,11 @@ from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
 __all__ = ["DeltaMerge", "merged"]
 
 _AT_ONCE = 32 << 20
-"""Bytes of memory that the deltas take which become one; more of them become several."""
+"""Memory of the deltas that become one, in bytes; more of them become several."""
 _LEAST = 8
-"""Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
+"""Deltas that become one whatever their memory, so that a merge leaves far fewer."""
 _KEPT = 0.75
-"""The largest part of the content that a merge keeps of deltas, if it is worth more than to join them."""
+"""Merge deltas while at most this part of their content is kept; otherwise concatenate them."""
 _ROW = 250
 """Bytes of memory for each row, beside its content: key, tuple, and place in a dictionary."""
 
@@ -40,7 +40,7 @@ def merged(
     new_path: Callable[[], str],
     pause: Callable[[], object],
 ) -> list[Handle]:
-    """Merge adjacent deltas; returns those that take their place.
+    """Merge adjacent deltas; returns the deltas that replace them.
 
     Args:
         log: The log of the deltas.
@@ -68,14 +68,14 @@ def merged(
 
 
 class DeltaJoin:
-    """Joins deltas, added in order."""
+    """Concatenates deltas, added in order."""
 
     kept = 1.0
 
     def __init__(self) -> None:
         self._deltas: list[StoredDelta] = []
         self.memory = 0
-        """Bytes of the content of the added deltas, which whoever reads the joined one may hold in memory."""
+        """Bytes of the added deltas' content: readers of the concatenated delta may hold all of it in memory."""
 
     def read(self, log: DeltaLog, delta: Handle) -> None:
         """Add the next delta."""
@@ -83,7 +83,7 @@ class DeltaJoin:
         self.memory += self._deltas[-1].memory
 
     def store(self, log: DeltaLog, path: str) -> Handle:
-        """Store the joined delta."""
+        """Store the concatenated delta."""
         return log.join(self._deltas, path)
 
 

@@ -50,16 +50,16 @@ __all__ = ["KeyedStateBackend", "NewPath"]
 log = logging.getLogger(__name__)
 
 _MOST_FAILURES = 192
-"""The job fails when so many attempts in a row to store a base failed, because each further delta lengthens recovery."""
+"""Failed attempts in a row to store a base at which the job fails, because each further delta lengthens recovery."""
 _SETTLED = 128 << 20
-"""Bytes of deltas that a restart on the same host reads at most, approximately."""
+"""About how many bytes of deltas a restart on the same host reads at most."""
 _CHANGED = 2 << 30
 """Bytes of memory that their rows take at most, approximately. Small rows are few bytes of deltas, but a million take
 half a second."""
 _READ_AHEAD = 32 << 20
-"""Size of the largest delta, in bytes, that is read while others are applied."""
+"""Largest delta, in bytes, to read ahead while others are applied."""
 _PAUSE = 3
-"""Seconds that a merge pauses for each second of processor time, which the epochs would lack: they share the interpreter."""
+"""Seconds that a merge pauses for each second of work: it shares the interpreter with the epochs."""
 _SMALL = 2 << 20
 """Size of the largest delta, in bytes, of which `_MANY` are read ahead, and of others `_FEW`."""
 _MANY, _FEW = 16, 4
@@ -69,7 +69,7 @@ _UPLOAD_PATIENCE = 10.0
 NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
 _Changes = tuple[Change, Sequence[LazyRows]]
-"""Changes of a section, and those whose rows come late."""
+"""Changes of a section, and those whose rows are fetched later."""
 _Parts = tuple[LocalStore, DeltaLog, Materialisation]
 
 
@@ -101,10 +101,10 @@ class KeyedStateBackend:
         self._begun: tuple[Epoch, Base | Merge, int] = Epoch(0), Base(), 0
         """The epoch in which the pending base or merge began, which of the two, and how many deltas a base covers."""
         self._settling: tuple[Iterator[None], list[Handle]] | None = None
-        """Writes rows to the local store; and the last delta whose rows are there then, if any."""
+        """The running flush, and the last delta whose rows the local store will have after it."""
         self._failures = 0
         self._changed = 0.0
-        """Estimated memory of the rows loaded in each epoch since the local store was settled, in bytes."""
+        """Estimated memory of the rows loaded in each epoch since the last flush, in bytes."""
         self._migration: Iterator[None] | None = None
         self._ended = Event()
         self.written = 0

@@ -23,13 +23,13 @@ __all__ = ["KeyedState"]
 _SLICES = {"window": "window"}
 _TIMERS = "-timers"
 _BY_KEY_AND_WINDOW = frozenset(("windows", "window-event", "window-processing", "interval-join"))
-"""Rows and timers that belong to pairs of a key and a window (or the side of a join), not to a key alone."""
+"""Spaces and timers keyed by pairs of a key and a window (or the side of a join), not by a key alone."""
 _PORTION, _STEPS = 512 << 10, 512
-"""The least that goes to the store in a step, in bytes of memory, and the most steps in which all rows do."""
+"""The least memory of rows, in bytes, that a step of the flush writes, and the most steps of a flush."""
 _SHARE = 4
-"""The part of what the last epoch loaded that goes to the store in a step: so an epoch takes little longer for it."""
+"""A step flushes this fraction of what the last epoch loaded, so that epochs take little longer."""
 _EVICTED = 2
-"""So many times what the last epoch evicted goes there besides, up to what it loaded: rows that would be evicted next."""
+"""Flush this multiple of the last epoch's evictions as well, up to what it loaded: rows that would be evicted next."""
 
 
 class KeyedState:
@@ -62,9 +62,9 @@ class KeyedState:
         self.touched_memory = 0.0
         """Estimated memory of the rows that the last collected epoch loaded, in bytes."""
         self._evicted = 0.0
-        """Estimated memory of the rows evicted between the last two epochs' ends, in bytes."""
+        """Estimated memory of the rows evicted in the last epoch, in bytes."""
         self._evicting = 0.0
-        """The same since the last one's end."""
+        """The same for the running epoch."""
         self._families: dict[int, Family] = {}
         self._groups_of = key_grouper(max_parallelism)
         for name, stored in self.registry.schema.states.items():
@@ -82,7 +82,11 @@ class KeyedState:
                     self.space(space).values_of(position)
 
     def space(self, name: str) -> StateSpace:
-        """The state space of this name: ``keyed``, ``window``, ``windows``, ``merging``, ``assigner`` or ``global``."""
+        """The state space of this name.
+
+        Names are stored: ``keyed`` (states of user functions), ``window`` (contents of aligned windows, by namespace),
+        ``windows`` (contents by key and window), ``merging`` (the windows of a key), ``assigner`` and ``global``.
+        """
         known = self.spaces.get(name)
         return self._add_space(name, ROWS) if known is None else known
 
@@ -221,7 +225,7 @@ class KeyedState:
             family.flush()
 
     def flushing(self) -> Iterator[None]:
-        """Write the changes that are checkpointed now to the store, or newer ones, some with each step.
+        """Flush the changes that are checkpointed now, or newer ones, to the store in steps.
 
         Between two steps epochs may run.
         """
@@ -243,7 +247,7 @@ class KeyedState:
         return max(self.touched_memory / _SHARE + _EVICTED * evicted, self.memory() / _STEPS, _PORTION)
 
     def migration(self) -> Iterator[None]:
-        """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""
+        """Rewrite the store's content of former types in steps; epochs may run between two steps."""
         for family in list(self._families.values()):
             yield from family.migration()
 
@@ -262,29 +266,29 @@ class KeyedState:
         return sum(space.memory() for space in self.spaces.values())
 
     def restored_memory(self) -> int:
-        """Estimated memory of rows that nobody has read since the restore, in bytes."""
+        """Estimated memory of the restored rows that are still encoded, in bytes."""
         return sum(space.restored_memory() for space in self.spaces.values())
 
     def store_restored(self, memory: float) -> None:
-        """Write such rows to the store, until this memory is free."""
+        """Write restored rows to the store until this much memory is free."""
         for space in self.spaces.values():
             space.store_restored(memory)
 
     def forget(self) -> None:
-        """Drop all checkpointed rows from memory: nobody reads them again. Called between epochs."""
+        """Drop all checkpointed rows from memory, when they will not be read again. Called between epochs."""
         for space in self.spaces.values():
             for table in space.tables.values():
                 table.rows.clear()
 
     def discard(self) -> None:
-        """Forget the changes of large maps, lists and values in this epoch, which will not be collected."""
+        """Discard this epoch's changes of large maps, lists and values, which will not be collected."""
         for space in self.spaces.values():
             space.forget_values()
             for _, entries in space.large_columns():
                 entries.discard()
 
     def evict(self, memory: float) -> float:
-        """Move rows not touched in this epoch to the store until this memory is free; returns the bytes that are, about.
+        """Evict rows not touched in this epoch until this much memory is free; returns about how many bytes are.
 
         Large values go first: a row without them takes little memory.
         """
@@ -297,5 +301,5 @@ class KeyedState:
 
 
 def _is_decoded(stored: StateSchema) -> bool:
-    """Whether a restore decodes rows of this state: those of slices, and those with former types."""
+    """Whether a restore decodes rows of this state: those with namespaces, and those of former types."""
     return stored.kind in (ROWS, VALUES) and (bool(stored.slices) or any(column.former for column in stored.columns))

@@ -1,4 +1,4 @@
-"""RestoredRows: a table's rows as a restore found them in the deltas, encoded until they are needed.
+"""RestoredRows: a table's rows as a restore found them in the deltas, still encoded.
 
 To decode all rows of a large state, and to encode again those that memory has no room for, would be most of a restart.
 Some may still be in the storage.
@@ -35,21 +35,21 @@ B = TypeVar("B", bytes, msgspec.Raw)
 
 
 def in_blocks(rows: Iterable[tuple[K, B]]) -> Iterator[tuple[list[K], list[B]]]:
-    """Cut encoded rows, given with their keys, into blocks of some hundred rows and about a megabyte at most."""
+    """Cut encoded rows and their keys into blocks of a few hundred rows and at most about a megabyte."""
     for block in in_portions(rows, lambda row: len(row[1]), _BLOCK_BYTES, _BLOCK):
         yield [key for key, _ in block], [data for _, data in block]
 
 
 class RestoredRows:
-    """Rows that nobody has read since the restore, by key. They are newer than those of the local store."""
+    """Rows, by key, that have not been read since the restore. They are newer than those of the local store."""
 
     def __init__(self, codec: RowCodec) -> None:
         self._codec = codec
         self._schema = 0
         self._rows: dict[Any, msgspec.Raw | LazyRows | None] = {}
-        """Encoded rows, or what has them as soon as it is open; None: the row was deleted."""
+        """The encoded row, or the object that will have it once it is open; None: the row was deleted."""
         self._added: deque[EncodedRows | LazyRows] = deque()
-        """What was added, in order. Its memory is free only when all its rows are gone."""
+        """The added changes, in order. Memory of a change is freed only when all its rows are gone."""
         self.memory = 0
         """Estimated bytes."""
 
@@ -57,7 +57,7 @@ class RestoredRows:
         return bool(self._rows)
 
     def accept(self, schema: int) -> bool:
-        """Whether rows of this schema can be added. It must be that of the rows here."""
+        """Whether rows of this schema can be added: it must be that of the present rows."""
         self._codec.stored_head(schema)  # refuses an unknown one
         if not self._rows:
             self._schema = schema
@@ -75,7 +75,7 @@ class RestoredRows:
         self.memory += _memory(changes)
 
     def _open(self, lazy: Sequence[LazyRows]) -> None:
-        """Have the rows of these, which are not open."""
+        """Open these rows, which are not open yet."""
         LazyRows.open(lazy)
         rows = self._rows
         for each in lazy:
@@ -86,7 +86,7 @@ class RestoredRows:
             self.memory += each.size
 
     def take(self, keys: list[Any]) -> tuple[dict[Any, Row], list[Any]]:
-        """Remove and decode the rows of these keys; returns them, and the keys that are not here."""
+        """Remove and decode the rows of these keys; returns them, and the missing keys."""
         rows = self._rows
         known = [key for key in keys if key in rows]
         if not known:
@@ -104,7 +104,7 @@ class RestoredRows:
         return {key: empty.copy() if raw is None else next(decoded) for key, raw in found.items()}, others
 
     def forget(self, key: Any) -> None:
-        """Remove the row of a key, if it is here: a newer one replaces it."""
+        """Remove the row of a key, if any: a newer one replaces it."""
         self._rows.pop(key, None)
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
@@ -136,7 +136,7 @@ class RestoredRows:
             yield [(key, head + memoryview(raw)[start:]) for key, raw in held], gone
 
     def _next_late(self, memory: float) -> list[LazyRows]:
-        """What to open before this memory can be free, and not more than is read at once."""
+        """Rows to open before this much memory can be freed; no more than one read fetches."""
         lazy: list[LazyRows] = []
         size = 0
         for changes in self._added:

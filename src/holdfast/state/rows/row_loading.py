@@ -1,4 +1,4 @@
-"""Rows of a table in memory: loaded by key, and parted at the barrier. Compiled (`holdfast.compiled`).
+"""Rows of a table in memory: loaded by key, and sorted out at the barrier. Compiled (`holdfast.compiled`).
 
 Of many rows, few are in the processor's cache. A short loop that looks at nothing but their flags lets it fetch several of
 them at the same time; a longer one waits for one after the other.
@@ -19,7 +19,7 @@ _DIRTY, _PERSISTED, _TOUCHED, _UNFLUSHED = DIRTY, PERSISTED, TOUCHED, UNFLUSHED
 def rows_of(
     rows: dict[Any, Row], keys: Sequence[Any], fresh: Row | None, touched_keys: list[Any], touched_rows: list[Row]
 ) -> list[Row] | None:
-    """The rows of these keys; those that are touched for the first time are noted.
+    """Look up the rows of these keys, and note those touched for the first time in the epoch.
 
     Args:
         rows: The rows in memory.
@@ -62,7 +62,7 @@ def part_rows(
     deleted: list[Any],
     idle: list[Any],
 ) -> None:
-    """Part the rows touched in an epoch by what became of them, and set their flags for the next one.
+    """Sort the rows touched in an epoch by their outcome, and set their flags for the next one.
 
     Args:
         keys: Their keys.

@@ -35,7 +35,7 @@ __all__ = ["StateSpace"]
 
 
 _BY_KEY = "keyed"
-"""The space of user functions' states, whose values may leave their rows."""
+"""The space of user functions' states; its large values may get rows of their own."""
 
 
 class _NoKey(list[Any]):
@@ -53,7 +53,7 @@ NO_KEY: list[Any] = _NoKey()
 
 
 class _NotLoaded(list[Any]):
-    """Stands in for the rows of a batch that begins before the operator has a state; loads the current key's on access."""
+    """Stands in for the rows of a batch while the operator has no state; loads the current key's row on access."""
 
     def __init__(self, space: StateSpace) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self._values: dict[int, StateSpace] = {}
         """The large values, by column position."""
         self._uses: dict[int, ColumnUses] = {}
-        """How functions use the values of columns, by position; only of those that can leave their rows."""
+        """Counts the uses of columns, by position, if their values can get rows of their own."""
         self.row: Row = NO_KEY
         self._not_loaded = _NotLoaded(self)
         self.key: Any = None
@@ -247,7 +247,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return known
 
     def _judge_values(self, table: RowTable) -> None:
-        """At the barrier: let the values of a column leave their rows if they are large and rarely used, or come back.
+        """At the barrier: give large, rarely used values of a column rows of their own, or take them back.
 
         If they are used but rarely read, rows are loaded without them.
         """
@@ -268,7 +268,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
                 table.lazy.discard(column)
 
     def _move_out(self, keys: list[Any], rows: list[Row]) -> None:
-        """Move the values of leaving columns out of rows that have changed."""
+        """Move the values of these columns out of changed rows."""
         for column in self.codec.leaving:
             outside, values, cell = self.codec.outside[column], self._values[column].table(), column + 1
             for at in [at for at, row in enumerate(rows) if row[cell] is not outside]:
@@ -277,7 +277,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
                     rows[at][cell] = outside
 
     def forget_values(self) -> None:
-        """Drop large values from memory that were read on demand: nobody reads them again, nor has changed them."""
+        """Drop unchanged large values from memory that were read on demand."""
         for values in self._values.values():
             for table in values.tables.values():
                 table.forget()
@@ -307,7 +307,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return self._handle(descriptor, descriptor.kind), self.register(Column.of(descriptor)) + 1
 
     def load(self, keys: Sequence[Any]) -> Iterable[Row]:
-        """Load the rows of these keys. An operator without state has none; a state declared later finds them, too."""
+        """Load the rows of these keys, also for states declared later. An operator without state has none."""
         return self.table().load(keys) if self.codec.width else repeat(self._not_loaded, len(keys))
 
     def leave_key(self) -> None:
@@ -410,7 +410,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
     @property
     def sets_aside(self) -> bool:
         """Whether a restore leaves rows encoded until they are needed."""
-        # Slices are read as a whole, and soon dropped; rows of former types must not enter the store.
+        # Namespaces are read as a whole and soon dropped; rows of former types must not enter the store.
         return self.store.on_disk and not self._sliced and not self.codec.has_former_types
 
     def set_aside(self, lazy: Iterable[LazyRows]) -> None:
@@ -442,7 +442,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             table.flush()
 
     def flushing(self) -> Iterator[float]:
-        """Write the checkpointed rows to the store by and by; yields what that took, in bytes of memory written.
+        """Flush the checkpointed rows to the store in steps; yields the memory of the rows written, in bytes.
 
         Between two steps epochs may run.
         """
@@ -463,7 +463,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             at = after(self._section(namespace).prefix)
 
     def migration(self) -> Iterator[None]:
-        """Rewrite the store's rows of former types, some with each step."""
+        """Rewrite the store's rows of former types in steps."""
         for table in list(self.tables.values()):
             yield from table.migration()
 
@@ -480,16 +480,16 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return self.rows() * self.codec.footprint.row_bytes + self.restored_memory()
 
     def restored_memory(self) -> int:
-        """Estimated memory of rows that nobody has read since the restore, in bytes."""
+        """Estimated memory of the restored rows that are still encoded, in bytes."""
         return self.tables[None].restored.memory if None in self.tables else 0
 
     def store_restored(self, memory: float) -> None:
-        """Write such rows to the store, until this memory is free."""
+        """Write restored rows to the store until this much memory is free."""
         if None in self.tables:
             self.tables[None].store_restored(memory)
 
     def evict(self, memory: float) -> float:
-        """Move rows not touched in this epoch to the store until this memory is free; returns the bytes that are, about."""
+        """Evict rows not touched in this epoch until this much memory is free; returns about how many bytes are."""
         each = self.codec.footprint.row_bytes
         wanted = left = math.ceil(min(self.rows(), memory / each))
         for table in self.tables.values():

@@ -34,9 +34,9 @@ _BATCH = 8 << 20
 """Bytes of rows per write to the store."""
 _MOST_DELETES = 100_000
 _LOOKS = 64
-"""Rows that are looked at in the time in which one is written."""
+"""Rows that can be inspected in the time that it takes to write one."""
 _PART = 512
-"""Rows handled at a time: few enough to stay in the processor's cache from one step to the next."""
+"""Rows to handle at a time: few enough to stay in the processor's cache from one step to the next."""
 
 _BLOCKS = 16
 """Blocks of rows in a portion of a dump."""
@@ -127,7 +127,7 @@ class RowTable:
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
         self.restored = RestoredRows(codec)
-        """Rows that belong into the store and are not there yet."""
+        """Encoded rows of a restore that are not in the store yet."""
         self._groups_of = groups_of
         self._bind = bind
         self._enlarge = enlarge
@@ -137,7 +137,7 @@ class RowTable:
         """The keys of the rows loaded in this epoch, each once."""
         self._touched_rows: list[Row] = []
         self.lazy: LazyColumns | None = None
-        """The values without which rows are loaded; None: there never were any."""
+        """Columns that loads leave out until they are read; None: there were never any."""
         self.resize()
 
     def touched_rows(self) -> Sequence[Row]:
@@ -145,7 +145,7 @@ class RowTable:
         return self._touched_rows
 
     def forget(self) -> None:
-        """Drop all rows from memory, and this epoch's changes: nobody reads them again."""
+        """Drop all rows and this epoch's changes from memory."""
         self.rows.clear()
         self._touched_keys, self._touched_rows = [], []
 
@@ -163,7 +163,7 @@ class RowTable:
     def load(self, keys: Sequence[Any]) -> list[Row]:
         """Load the rows of these keys into memory; a key without state gets an empty row."""
         if isinstance(keys, ColumnKeys):
-            keys = keys.keys()  # which do not keep the columns in memory until the barrier
+            keys = keys.keys()  # a plain list, which does not keep the columns in memory until the barrier
         fresh = None if self.in_store else self._fresh_row
         loaded = rows_of(self.rows, keys, fresh, self._touched_keys, self._touched_rows)
         if loaded is None:
@@ -173,7 +173,7 @@ class RowTable:
         return loaded
 
     def load_one(self, key: Any) -> Row:
-        """Load the row of one key into memory; usually it is there."""
+        """Load the row of one key, which is usually in memory."""
         row = self.rows.get(key)
         if row is None:
             return self.load((key,))[0]
@@ -182,7 +182,7 @@ class RowTable:
         return row
 
     def load_new(self, key: Any) -> Row:
-        """The row of a key that has no state: it is not looked for in the store."""
+        """Create the row of a key that has no state, without a look into the store."""
         if self.restored or key in self.rows:
             return self.load_one(key)
         row = self.rows[key] = self._fresh_row.copy()
@@ -229,7 +229,7 @@ class RowTable:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
         whole = loaded
-        if lazy is not None and stubs:  # how large such a row is, is known once it has changed
+        if lazy is not None and stubs:  # a stub tells nothing about the size of its row
             short = [at in stubs for at, data in enumerate(found) if data is not None]
             whole = lazy.fill_in(loaded, short)
             stored = [data for data, stub in zip(stored, short) if not stub]
@@ -292,7 +292,7 @@ class RowTable:
         self.in_store = True
 
     def store_restored(self, memory: float = math.inf) -> None:
-        """Write rows that were set aside to the store, until this memory is free."""
+        """Write rows that were set aside to the store until this much memory is free."""
         for held, gone in self.restored.drain(memory):
             puts = zip(self._store_keys([key for key, _ in held]), [data for _, data in held])
             self.store.write(puts, self._store_keys(gone))
@@ -311,7 +311,7 @@ class RowTable:
             self.in_store = self.store.first_key(self.prefix, after(self.prefix)) is not None
 
     def evict(self, most: int) -> int:
-        """Move up to ``most`` rows not touched in this epoch to the store, oldest first; returns the number moved.
+        """Evict up to ``most`` rows not touched in this epoch, oldest first; returns their number.
 
         Rows of the epoch are not committed, and stay.
         """
@@ -329,7 +329,7 @@ class RowTable:
             del self.rows[key]
 
     def flushing(self) -> Iterator[int]:
-        """Write the rows that are checkpointed now by and by, as `flush`; yields what that took, in rows written.
+        """Flush the rows that are checkpointed now in steps; yields the cost of each, in rows written.
 
         Between two steps epochs may run.
         """
@@ -343,7 +343,7 @@ class RowTable:
             yield max(len(part), len(looked_at) // _LOOKS)
 
     def _flush(self, unflushed: list[Any]) -> list[Any]:
-        """Write the rows of these keys, newer than the store's, to the store; returns the keys whose rows are deleted."""
+        """Write the rows of these keys to the store, which has older ones; returns the keys whose rows are deleted."""
         rows = self.rows
         encode = self.codec.committed_encoder()
         puts: list[tuple[bytes, bytes]] = []
@@ -393,7 +393,7 @@ class RowTable:
             yield owner, row
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
-        """All checkpointed rows with their keys, a block at a time; those that are not in memory stay out of it.
+        """All checkpointed rows with their keys, a block at a time; rows in the store are not kept in memory.
 
         Between two blocks the table must not change.
         """
@@ -430,7 +430,7 @@ class RowTable:
             yield stored, keys, self.codec.decode_all(keys, data, PERSISTED)
 
     def look_up(self, keys: list[Any]) -> list[Row]:
-        """The store's rows of these keys, which stay out of memory; a key without state gets an empty row."""
+        """The store's rows of these keys, without keeping them in memory; a key without state gets an empty row."""
         found = self.store.get_many(self._store_keys(keys))
         known = [(key, data) for key, data in zip(keys, found) if data is not None]
         rows = iter(self.codec.decode_all([key for key, _ in known], [data for _, data in known], PERSISTED))
@@ -459,7 +459,7 @@ class RowTable:
         self.in_store = False
 
     def take_in(self, read: Sequence[tuple[Any, Row]]) -> None:
-        """Hold rows read by `stored_rows` in memory, where they may be changed, until `let_go`."""
+        """Keep rows read by `stored_rows` in memory, where they may be changed, until `let_go`."""
         self.rows.update(read)
 
     def let_go(self, read: Sequence[tuple[Any, Row]]) -> None:
@@ -475,7 +475,7 @@ class RowTable:
                 self._note(key, row)
 
     def migration(self) -> Iterator[None]:
-        """Rewrite the store's rows of former types, some with each step."""
+        """Rewrite the store's rows of former types in steps."""
         if self.in_store and self.codec.has_former_types:
             self.store_restored()
             start = len(self.prefix)
@@ -486,7 +486,7 @@ class RowTable:
             yield from migrate(self.store, self.prefix, after(self.prefix), migrated)
 
     def dump(self, where: str) -> list[Piece]:
-        """All rows in memory, in pieces: the materialisation of a table without a store."""
+        """All rows in memory, in pieces: the full snapshot of a table without a store."""
         return sorted(chain.from_iterable(self.portions(where, self._groups_of)), key=_first_group)
 
 

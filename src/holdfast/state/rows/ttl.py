@@ -42,7 +42,7 @@ class Expiry:
         self._due = due
         self._longest = 0
         self._too_late: Iterator[list[Timer]] | None = None
-        """What is left to read of the clean-up times that an earlier, longer time-to-live has set."""
+        """The clean-up times set by an earlier, longer time-to-live that have not been read yet."""
         self._handles: list[_Expiring] = []
 
     def watch(self, handle: _Expiring) -> None:
@@ -61,12 +61,12 @@ class Expiry:
                 register(due, key)
 
     def _next_clean_up(self) -> int:
-        """When what is written now has expired."""
+        """When content that is written now will have expired."""
         grid = max(self._longest // _GRID, 1)
         return ((self.clock.processing_time + self._longest) // grid + 1) * grid
 
     def sweep(self, table: RowTable) -> None:
-        """Remove the expired content of keys whose clean-up is due; what is left is cleaned up later.
+        """Remove the expired content of keys whose clean-up is due; the excess is cleaned up later.
 
         It was written again, or its time-to-live was shorter when it was written.
         """
