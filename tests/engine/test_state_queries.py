@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.checkpoint.stores.storage import Storage
+from holdfast.cli.query import _as_json
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -31,13 +33,14 @@ from holdfast.datastream.window import (
     TumblingEventTimeWindows,
 )
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
+from holdfast.rest.queries import _key
 from holdfast.runtime.driver.queries import StateQueries
 from holdfast.runtime.driver.savepoints import SavepointWriter, new_savepoint
 from holdfast.runtime.plan.settings import JobSettings
 from holdfast.state_api import find_orphans
 
 from .inprocess import LedgerSink
-from .small_programs import program, timed
+from .small_programs import Remember, program, timed
 from .test_same_results import config, lab
 
 VALUES = [(f"k{n % 7}", n, n) for n in range(700)]
@@ -95,6 +98,34 @@ def a_query_shows_exactly_what_the_newest_checkpoint_has_read(backend):
                 assert answers["by"].value == {n % 3: key for n in numbers}
                 assert answers["expiring"].value == numbers[-1]
                 assert answers["pickled"].value == {"n": numbers[-1]}
+
+
+ODD_KEYS: list[tuple[Any, list[Any]]] = [
+    (None, [-5, 0, 1 << 63, 1 << 80, -(1 << 80)]),
+    (Types.LONG(), [-5, -(1 << 63), (1 << 63) - 1]),
+    (Types.BIG_INT(), [-5, 1 << 80, -(1 << 80)]),
+    (Types.ROW_NAMED(["shop", "n"], [Types.STRING(), Types.LONG()]), [Row(shop="anna", n=-5), Row(shop="é/%", n=0)]),
+    (Types.TUPLE([Types.STRING(), Types.LONG()]), [("anna", -5), ("", 1 << 62)]),
+    (Types.STRING(), ["-5", "", "null", "é", "a/b"]),
+]
+
+
+@pytest.mark.parametrize(("declared", "keys"), ODD_KEYS, ids=lambda each: "" if isinstance(each, list) else repr(each))
+def a_state_is_queried_by_the_key_in_a_request(declared, keys, job):
+    """As the REST API and the command line pass it on: from JSON, where an object is a Row and a list a tuple."""
+
+    def build(env: Any) -> None:
+        elements = timed(env, [(key, n, n) for n, key in enumerate(keys)])
+        kept = elements.key_by(lambda value: value[0], declared).process(Remember(Types.LONG())).uid("keyed")
+        kept.sink_to(LedgerSink("out")).uid("out")
+
+    here = job(build, budget=30)
+    here._run_until("after complete", 2)
+    asked, _ = queries(here)
+    for n, key in enumerate(keys):
+        given = key.as_dict() if isinstance(key, Row) else key
+        text = _as_json(json.dumps(given) if not isinstance(key, str) or key in ("-5", "null") else key)
+        assert asked.query("keyed", "kept", _key(json.loads(text))).value == n
 
 
 class AsNeeded(KeyedProcessFunction):
