@@ -133,7 +133,7 @@ def _written(storage: Storage, directory: Path, kind: str, keys: int, slices: in
             return JobPaths.of("clipped").state_file(1, epoch, "op", 0, new_attempt(), kind)
 
         handles = subtask.backend.snapshot(new_path)
-        subtask.backend.committed(handles, epoch, new_path)
+        subtask.backend.completed(handles, epoch, new_path)
         if epoch == EPOCHS - 10 and subtask.backend._pending is not None:
             subtask.backend._pending.result()
     schema = subtask.backend.state.schema

@@ -70,7 +70,7 @@ class Subtask:
         """End the epoch: the barrier, and the checkpoint's completion."""
         self.epoch += 1
         handles = self.backend.snapshot(self._new_path)
-        self.backend.committed(handles, self.epoch, self._new_path)
+        self.backend.completed(handles, self.epoch, self._new_path)
         return handles
 
     def _new_path(self, kind: str) -> str:

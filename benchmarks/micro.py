@@ -47,7 +47,7 @@ from holdfast.state.rows.table import RowTable
 from holdfast.state.store.ordered import OrderedStore, SortedMemory
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 from holdfast.state.stored.layout import section
-from holdfast.state.stored.registry import SchemaRegistry
+from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import ROWS
 from holdfast.state.timers.timer_family import TimerFamily
 
@@ -73,7 +73,7 @@ def _pickled_columns() -> list[Column]:
 
 
 def _codec(columns: list[Column]) -> RowCodec:
-    registry = SchemaRegistry("benchmark")
+    registry = OperatorSchemaRegistry("benchmark")
     registry.state("keyed", ROWS)
     codec = RowCodec(registry, "keyed")
     for column in columns:

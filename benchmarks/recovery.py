@@ -80,7 +80,7 @@ class Subtask:
         seconds = time.perf_counter() - began
         if self._committer is not None:
             self._committer.commit(committables)
-        self.backend.committed(self.handles, epoch, new_path)
+        self.backend.completed(self.handles, epoch, new_path)
         return seconds
 
     def close(self) -> None:

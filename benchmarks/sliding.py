@@ -68,7 +68,7 @@ def spent_by(factory: OperatorFactory, batches: list[RecordBatch]) -> float:
         operator.advance_watermark(clock.watermark)
         if number % 25 == 24:
             state.collect()
-            state.committed()
+            state.completed()
     taken = time.thread_time() - began
     gc.enable()
     return taken / sum(len(batch.values) for batch in batches) * 1e9

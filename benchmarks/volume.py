@@ -139,7 +139,7 @@ class Subtask:
         began = time.perf_counter()
         self.handles = self.backend.snapshot(new_path)
         self.barrier_s = time.perf_counter() - began
-        self.backend.committed(self.handles, epoch, new_path)
+        self.backend.completed(self.handles, epoch, new_path)
 
     def stored(self) -> Stored:
         """The checkpoint of the last epoch."""

@@ -176,6 +176,14 @@ def a_change_of_a_large_map_or_list_is_counted_in_small():
         assert figures[f"{kind}_chunks"] == 1
 
 
+def the_recovery_of_what_is_alive_is_measured_on_both_backends_and_checked():
+    from benchmarks import alive
+
+    figures = alive.run(argparse.Namespace(keys=300, rate=200, seconds=2))
+    assert figures["records"] == 400
+    assert {"hashmap_restore_cpu_s", "rocksdb_restore_cpu_s"} <= set(figures)
+
+
 def the_payments_of_the_timers_benchmark_are_all_read_in_order_of_time():
     from benchmarks import timers
 
