@@ -121,6 +121,16 @@ def a_storage_that_is_asked_again_and_again_is_a_wait_of_holdfasts_own(slot: Slo
     assert told.waits_for == "the checkpoint storage"
 
 
+def a_wait_that_ends_and_begins_again_with_the_same_calls_is_one_wait(slot: Slot) -> None:
+    away = [True]
+    store = FaultyStorage(MemoryStore(), lambda method, path: Fault.LOST_ANSWER if away else None)
+    store.delay("list", 2 * LOOK_S)
+    slot.runs(partial(Storage(store, RetryPolicy(first_delay=0.0)).list, "state/"))
+    told = until(lambda: slot.stands() and slot.told())
+    away.clear()
+    assert told
+
+
 def a_slow_function_that_is_called_again_and_again_goes_on(slot: Slot) -> None:
     away = [True]
 

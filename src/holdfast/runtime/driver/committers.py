@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from holdfast.connectors.base import Committable, Committer, JobInfo
 from holdfast.errors import CorruptFile
@@ -21,6 +22,7 @@ class Committers:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Committer] = {}
+        self._names: dict[str, str] = {}
 
     def recover(
         self, plan: JobPlan, job: JobInfo, restored: Sequence[Committable], passed_over: Sequence[Committable]
@@ -40,7 +42,7 @@ class Committers:
                 if sink is not None:
                     committer = sink.create_committer(job, chained.uid)
                     if committer is not None:
-                        self._by_uid[chained.uid] = committer
+                        self._by_uid[chained.uid], self._names[chained.uid] = committer, chained.name
         self._by_uid.update(changelog_committers(plan, job))
         earlier = committable_now(plan, passed_over)
         for uid, committer in self._by_uid.items():
@@ -53,10 +55,11 @@ class Committers:
                 log.warning("output of the checkpoint that the start passes over is lost: %s", error)
                 committer.recover(now)
 
-    def commit(self, committables: Sequence[Committable]) -> None:
-        """Make the output of a checkpoint visible."""
+    def commit(self, committables: Sequence[Committable], doing: Callable[[str], AbstractContextManager[None]]) -> None:
+        """Make the output of a checkpoint visible; ``doing`` is told of each sink's."""
         for uid, committer in self._by_uid.items():
-            committer.commit(_of(uid, committables))
+            with doing(f"committing the output of {self._names.get(uid, 'a changelog')}"):
+                committer.commit(_of(uid, committables))
 
     def close(self) -> None:
         """Release their resources."""

@@ -396,8 +396,7 @@ class Coordinator:
         try:
             if any(has_output(each.uid) for each in instruction.committables):
                 self._log.output_becomes_visible(checkpoint_of(instruction.epoch))
-            with self._metrics.doing("committing the output"):
-                self._committers.commit(instruction.committables)
+            self._committers.commit(instruction.committables, self._metrics.doing)
         except Exception as error:
             self._inbox.put(Failed(instruction, error))
         except BaseException as end:

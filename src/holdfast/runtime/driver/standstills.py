@@ -17,7 +17,7 @@ from holdfast.errors import StorageError
 from holdfast.metrics.job import RUNNING_EPOCH, JobMetrics
 from holdfast.metrics.standstills import LASTS_S, standstills
 from holdfast.metrics.stats import Observed, SparkTasks, StandingTask
-from holdfast.runtime.records.places import place_of
+from holdfast.runtime.records.places import outside_of_libraries, place_of
 from holdfast.runtime.slots.standstill import LOOK_S
 
 __all__ = ["StandstillReader", "read_standstills"]
@@ -124,7 +124,7 @@ class StandstillReader:
         """Where the driver is in what lasts."""
         frames, threads = sys._current_frames(), self._metrics.threads()
         lasting = [what for what, seconds in activities.items() if seconds >= LASTS_S and threads.get(what) in frames]
-        return {what: place_of(frames[threads[what]]) for what in lasting}
+        return {what: place_of(outside_of_libraries(frames[threads[what]])) for what in lasting}
 
     def _tell(self) -> None:
         """Log what stands still, each once a minute."""

@@ -9,7 +9,7 @@ from types import FrameType
 
 from holdfast.compiled import FRAMES
 
-__all__ = ["is_holdfasts", "is_programs", "place_in_dump", "place_of"]
+__all__ = ["is_holdfasts", "is_programs", "outside_of_libraries", "place_in_dump", "place_of"]
 
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = ("site-packages", "dist-packages")
@@ -25,6 +25,14 @@ def is_programs(file: str) -> bool:
     """Whether a frame of this file is one of the program or of a library, but not of Python's own."""
     pythons = file.startswith("<frozen") or (file.startswith(_PYTHON) and not any(each in file for each in _PACKAGES))
     return not pythons and not is_holdfasts(file)
+
+
+def outside_of_libraries(frame: FrameType) -> FrameType:
+    """The innermost frame of Holdfast or the program, whose line says more than that of what it calls in Python."""
+    found: FrameType | None = frame
+    while found is not None and not is_programs(found.f_code.co_filename) and not is_holdfasts(found.f_code.co_filename):
+        found = found.f_back
+    return found or frame
 
 
 def place_of(frame: FrameType) -> str:

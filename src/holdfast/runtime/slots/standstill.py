@@ -23,7 +23,7 @@ from holdfast.errors import StorageError
 from holdfast.metrics.stats import StandingTask
 from holdfast.runtime.async_io.event_loop import awaited
 from holdfast.runtime.host.local_directory import host_name
-from holdfast.runtime.records.places import is_holdfasts, is_programs, place_of
+from holdfast.runtime.records.places import is_programs, outside_of_libraries, place_of
 
 __all__ = ["LOOK_S", "TaskWatch"]
 
@@ -33,14 +33,16 @@ LOOK_S = 3.0
 """A task is looked at every so many seconds."""
 _COMPUTES = 0.1
 """A thread with a larger share of a processor's time computes, even where others want it, too."""
-_RESTS = 0.02
-"""One with a smaller share waits."""
+_RESTS = 0.05
+"""A process with a smaller share waits, in all of its threads: it computes, receives and writes nothing."""
 _WAITS_PER_S = 20.0
 """With more waits a second it does not stay in one, but goes on slowly."""
 
+_WAITS = "Holdfast waits"
 _SYSTEMS = {
     os.path.join("checkpoint", "stores"): "the checkpoint storage",
     os.path.join("host", "wire.py"): "Spark, which moves its records",
+    os.path.join("connectors", "kafka"): "Kafka",
 }
 """The systems that a wait is for, by the files of the frames that wait."""
 
@@ -116,16 +118,16 @@ class TaskWatch:
         call: object | None = None
         """What the task is at: the call of a function, a request, or a wait of Holdfast's own."""
         since = looked = began
-        used, waits = self._spent()
+        spent = self._spent()
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._task is not task, self._look_s):
                     break
             self._expect_turn()
-            now, (used_now, waits_now) = time.monotonic(), self._spent()
-            share, often = (used_now - used) / (now - looked), (waits_now - waits) / (now - looked)
+            now, spent_now = time.monotonic(), self._spent()
+            share, of_all, often = ((after - before) / (now - looked) for before, after in zip(spent, spent_now))
             innermost = sys._current_frames().get(self._main)
-            running, where = self._at(innermost, rests=share < _RESTS and often < _WAITS_PER_S)
+            running, where = self._at(innermost, rests=of_all < _RESTS and often < _WAITS_PER_S)
             if running is None or running != call:
                 call, since = running, now
             self._tell(
@@ -140,10 +142,10 @@ class TaskWatch:
                     same_call_seconds=now - since,
                     where=where,
                     computes=share > _COMPUTES,
-                    waits_for=_system(running),
+                    waits_for=_system(innermost, self._base) if running is _WAITS else "",
                 )
             )
-            looked, used, waits = now, used_now, waits_now
+            looked, spent = now, spent_now
             del innermost, running
         call = None
         if self._told:
@@ -157,7 +159,7 @@ class TaskWatch:
         """What the task is at, equal as long as that goes on (None: nothing that lasts), and the line.
 
         While the same call of a function runs, its frame is the same object: a function that is slow and goes on has
-        another one each time. A loop of Holdfast's own stays at its line, too, but only one that waits uses no processor.
+        another one each time. A wait of Holdfast's own may end and begin again, e.g. with each try of a request.
         """
         function = _first_call(innermost, self._base)
         where = _place(innermost, function)
@@ -166,13 +168,14 @@ class TaskWatch:
         request = awaited(self._main)
         if request is not None:
             return request
-        return (_own_calls(innermost, self._base) if rests else None), where
+        return (_WAITS if rests else None), where
 
-    def _spent(self) -> tuple[float, int]:
-        """The seconds for which the task's thread has used a processor, and how often it has waited for something."""
+    def _spent(self) -> tuple[float, float, float]:
+        """The processor seconds of the task's thread, those of all but this thread, and how often the task's has waited."""
         used = time.clock_gettime(time.pthread_getcpuclockid(self._main))
         with open(f"/proc/self/task/{self._main_id}/status") as status:
-            return used, next(int(line.split()[1]) for line in status if line.startswith("voluntary"))
+            waits = next(int(line.split()[1]) for line in status if line.startswith("voluntary"))
+        return used, time.process_time() - time.thread_time(), waits
 
     def _tell(self, seen: StandingTask) -> None:
         self._told = True
@@ -192,25 +195,15 @@ def _first_call(innermost: FrameType | None, base: CodeType | None) -> FrameType
     return found
 
 
-def _own_calls(innermost: FrameType | None, base: CodeType | None) -> tuple[tuple[FrameType, int], ...]:
-    """The frames of Holdfast below the one that runs the task, with their positions.
-
-    What they call in libraries does not count: there may be waits that end and begin again.
-    """
-    found: list[tuple[FrameType, int]] = []
+def _system(innermost: FrameType | None, base: CodeType | None) -> str:
+    """The system for which Holdfast waits; empty: it is not known."""
     frame = innermost
     while frame is not None and frame.f_code is not base:
-        if found or is_holdfasts(frame.f_code.co_filename):
-            found.append((frame, frame.f_lasti))
+        for part, system in _SYSTEMS.items():
+            if part in frame.f_code.co_filename:
+                return system
         frame = frame.f_back
-    return tuple(found)
-
-
-def _system(running: object) -> str:
-    """The system for which Holdfast waits in calls of its own; empty: it is not known, or they are the program's."""
-    frames = running if isinstance(running, tuple) else ()
-    files = [frame.f_code.co_filename for frame, _ in frames if isinstance(frame, FrameType)]
-    return next((system for file in files for part, system in _SYSTEMS.items() if part in file), "")
+    return ""
 
 
 def _place(innermost: FrameType | None, call: FrameType | None) -> str:
@@ -219,9 +212,7 @@ def _place(innermost: FrameType | None, call: FrameType | None) -> str:
     if frame is None:
         return "outside of Python"
     if call is None:
-        while frame.f_back is not None and not is_holdfasts(frame.f_code.co_filename):
-            frame = frame.f_back  # a library's line says less than the one that calls it
-        return place_of(frame)
+        return place_of(outside_of_libraries(frame))
     inner = innermost
     while inner is not None and inner.f_code.co_filename != frame.f_code.co_filename:
         inner = inner.f_back  # the deepest line of the file with the function
