@@ -28,9 +28,11 @@ def is_programs(file: str) -> bool:
 
 
 def outside_of_libraries(frame: FrameType) -> FrameType:
-    """The innermost frame of Holdfast or the program, whose line says more than that of what it calls in Python."""
+    """The innermost frame of Holdfast or the program, whose line says more than that of the library that it calls."""
     found: FrameType | None = frame
-    while found is not None and not is_programs(found.f_code.co_filename) and not is_holdfasts(found.f_code.co_filename):
+    while found is not None and not is_holdfasts(file := found.f_code.co_filename):
+        if is_programs(file) and not any(each in file for each in _PACKAGES):
+            break
         found = found.f_back
     return found or frame
 
