@@ -30,9 +30,9 @@ from holdfast.state.keys.key_groups import group_assigner
 __all__ = ["ChannelState", "other_inputs"]
 
 _MOST_SORTED = 32 << 20
-"""Frames of an epoch with more bytes keep their order: they would be decoded all at once."""
+"""Input of an epoch beyond this many bytes is not put in rounds, which would decode all of it at once."""
 _MOST_JOINED = 1 << 20
-"""Input of several epochs is joined up to this many bytes."""
+"""Input of several epochs is combined up to this many bytes."""
 
 
 class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
@@ -44,22 +44,22 @@ class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
     watermark: int
     idle: bool
     end_watermark: int
-    """The watermark behind its last frame."""
+    """The watermark after its last frame."""
     end_idle: bool
     frames: int
-    """The frames in the part behind the cursor."""
+    """The number of its frames in the part after the cursor."""
     next: int
-    """Those of them that are processed."""
+    """The number of processed ones."""
     skip: int
 
 
 class _Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the input of an epoch is processed."""
+    """How much of an epoch's input has been processed."""
 
     epoch: Epoch
     parallelism: int
     max_parallelism: int
-    """Of the vertex that received it."""
+    """Both of the vertex that received the input."""
     inputs: list[str]
     """The kinds of the operator's inputs."""
     lanes: list[_StoredLane]
@@ -71,29 +71,29 @@ _decode = msgspec.msgpack.Decoder(_Cursor).decode
 
 @dataclass
 class _Waiting:
-    """The input of one epoch, which is processed in part or not at all."""
+    """The input of one epoch, processed in part or not at all."""
 
     epoch: Epoch
     merge: InputMerge
     frames: ListPart | None = None
     """Its frames in the storage."""
     first: tuple[int, ...] = ()
-    """By lane: the first frame in the storage."""
+    """The first stored frame, by lane."""
 
     def remaining(self) -> Iterator[int]:
-        """The places of the frames that are not processed."""
+        """The places of the unprocessed frames."""
         for lane in self.merge.lanes.values():
             for _, place in lane.frames[lane.next :]:
                 yield place
 
     @property
     def size(self) -> int:
-        """The bytes of the frames that are not processed."""
+        """The bytes of the unprocessed frames."""
         return sum(map(self.merge.store.size, self.remaining()))
 
 
 def other_inputs(vertex: Vertex, parts: Sequence[ListPart]) -> str:
-    """How the inputs of stored channel state differ from those of the vertex; empty: they do not."""
+    """How the inputs of stored channel state differ from those of the vertex; empty if they do not."""
     now = _inputs(vertex)
     for cursor in _cursors(parts):
         if cursor.inputs != now:
@@ -102,7 +102,7 @@ def other_inputs(vertex: Vertex, parts: Sequence[ListPart]) -> str:
 
 
 def _held(merge: InputMerge) -> bool:
-    """Whether a channel tells that records are held back before it."""
+    """Whether a channel reports records held back upstream."""
     return any(lane.barrier is not None and lane.barrier.held for lane in merge.lanes.values())
 
 
@@ -116,7 +116,7 @@ def _inputs(vertex: Vertex) -> list[str]:
 
 
 def _held_by(later: Sequence[_Cursor]) -> list[tuple[_StoredLane, list[bytes]]]:
-    """A lane without frames that keeps event time where the old subtasks were before their later input."""
+    """A lane without frames that holds event time at that of the old subtasks before their remaining input."""
     if not later:
         return []
     watermark = min(combined((lane.watermark, lane.idle) for lane in cursor.lanes) for cursor in later)
@@ -147,9 +147,9 @@ class ChannelState:
         self._rounds = Rounds()
         self._waiting: deque[_Waiting] = deque()
         self.idle = False
-        """Whether the channels were idle at the end of the last input that is processed."""
+        """Whether the channels were idle at the end of the last processed input."""
         self.held = False
-        """Whether they told then that records are held back before them."""
+        """Whether they then reported records held back upstream."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -158,7 +158,7 @@ class ChannelState:
         """Add the input of a new epoch; ``watermark``: the event time that the subtask has reached."""
         if self._waiting and not any(lane.frames for lane in merge.lanes.values()):
             last = self._waiting[-1].merge
-            if last.lanes.keys() == merge.lanes.keys():  # it only moves the barriers
+            if last.lanes.keys() == merge.lanes.keys():  # the new input only moves the barriers
                 for name, lane in last.lanes.items():
                     lane.barrier = merge.lanes[name].barrier
                 merge.store.close()
@@ -223,7 +223,7 @@ class ChannelState:
         )
 
     def processed_in_rounds(self, watermark: int) -> None:
-        """Some of the input that `in_rounds` has returned for this watermark is processed."""
+        """Note that some of the input that `in_rounds` returned for this watermark has been processed."""
         count = len(self._timeless(watermark))
         waiting, self._waiting = self._waiting, deque()
         for number, each in enumerate(waiting):
@@ -240,7 +240,7 @@ class ChannelState:
         return merge
 
     def processed(self) -> None:
-        """The oldest input is processed."""
+        """Note that the oldest input has been processed."""
         merge = self._waiting.popleft().merge
         self.idle, self.held = merge.idle, _held(merge)
 
@@ -250,7 +250,7 @@ class ChannelState:
         return sum(waiting.size for waiting in self._waiting)
 
     def snapshot(self, new_path: Callable[[], str]) -> list[ListPart]:
-        """Write what the storage does not have; returns the parts of the listed state.
+        """Write the input that is not stored yet; returns the parts of the listed state.
 
         Args:
             new_path: Returns the path of a new file.

@@ -134,7 +134,7 @@ class Router:
         """In traced epochs: the origin of the current record."""
         self.records = 0
         self.sample: EdgeSample | None = None
-        """In epochs of which somebody wants a sample: where the records of this edge go, too."""
+        """In epochs with a requested sample: also receives the records of this edge."""
         self._open: dict[int, Frame] = {}
         self._frames: dict[int, int] = {}
         self.begin()
@@ -317,7 +317,7 @@ class Router:
 
 
 class Lane:
-    """One channel from one sender: its frames of an epoch, and how many of them are processed."""
+    """One channel from one sender: its frames of an epoch, and how many have been processed."""
 
     def __init__(self, index: int, broadcast: bool, watermark: int) -> None:
         self.index = index
@@ -329,12 +329,12 @@ class Lane:
         self.barrier: Barrier | None = None
         self.next = 0
         self.skip = 0
-        """The records of the next frame that are processed already."""
+        """How many records of the next frame have been processed."""
         self.rounds: list[array[int]] | None = None
-        """The rounds of each frame's records, if they are processed in rounds."""
+        """The rounds of each frame's records, if records are processed in rounds."""
 
     def finish(self) -> None:
-        """All frames are processed: the barrier's watermark holds."""
+        """Note that all frames have been processed: the barrier's watermark holds."""
         assert self.barrier is not None
         self.watermark = max(self.watermark, self.barrier.watermark)
         self.idle = self.barrier.idle
@@ -352,7 +352,7 @@ class InputMerge:
         self.lanes = lanes
         self.store = store
         self._current: tuple[Lane, int, int, bytes] | None = None
-        """The frame that is processed: its lane, the lane's watermark and skip before it, and its bytes."""
+        """The frame in progress: its lane, the lane's watermark and skip before it, and its bytes."""
 
     @classmethod
     def of(cls, plan: JobPlan, vertex: Vertex, subtask: int, watermark: int, spill_directory: str, bound: int) -> InputMerge:
@@ -368,7 +368,7 @@ class InputMerge:
         return cls(lanes, FrameStore(spill_directory, bound))
 
     def add(self, frame: bytes) -> None:
-        """Add an arrived frame."""
+        """Add a received frame."""
         header = unpack_header(frame)
         source = self.lanes.get((header.channel, header.sender))
         if source is None:
@@ -457,12 +457,12 @@ class InputMerge:
 
     @property
     def all_processed(self) -> bool:
-        """Whether no frames are left."""
+        """Whether all frames have been processed."""
         return all(lane.next == len(lane.frames) for lane in self.lanes.values())
 
     @property
     def end(self) -> int:
-        """The watermark behind all frames."""
+        """The watermark after all frames."""
         ends = [(lane.watermark, lane.barrier) for lane in self.lanes.values()]
         return combined((max(at, end.watermark), end.idle) for at, end in ends if end is not None)
 

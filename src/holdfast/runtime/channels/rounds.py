@@ -20,7 +20,7 @@ __all__ = ["Rounds", "RoundsMerge"]
 
 
 class Rounds:
-    """Gives arriving records their rounds.
+    """Assigns rounds to arriving records.
 
     >>> rounds = Rounds()
     >>> list(rounds.arrived(["hot", "hot", "a", "hot", "b", "a"]))
@@ -33,10 +33,10 @@ class Rounds:
     def __init__(self) -> None:
         self._round = 0
         self._last: dict[Any, int] = {}
-        """By key: the round of its last record."""
+        """The round of the last record, by key."""
 
     def arrived(self, keys: Iterable[Any], *, ascending: bool = False) -> array[int]:
-        """The rounds of records that arrive behind all others, by their keys.
+        """The rounds of new records, which come after all others, by their keys.
 
         Args:
             keys: The keys.
@@ -51,7 +51,7 @@ class Rounds:
         return rounds
 
     def reached(self, number: int) -> None:
-        """Records of this round are processed."""
+        """Note that records of this round have been processed."""
         self._round = number
 
     def forget(self) -> None:
@@ -93,7 +93,7 @@ class Rounds:
             lane.rounds.append(array("q", map(rounds.__getitem__, chosen)))
 
     def number(self, lane: Lane, store: FrameStore) -> None:
-        """Give the waiting records of a lane their rounds, if they have none; they keep their order."""
+        """Assign rounds to the waiting records of a lane that have none; they keep their order."""
         if lane.rounds is not None:
             return
         waiting: list[list[Any]] = []
@@ -137,7 +137,7 @@ class RoundsMerge:
         self._heads = [(_rounds_of(lane)[lane.skip], number) for number, (lane, _) in enumerate(self._lanes)]
         heapify(self._heads)
         self._frames: dict[int, Frame] = {}
-        """By lane: its decoded frame, whose records are processed in part."""
+        """The decoded, partly processed frame of each lane."""
         self.keys = 0
         """The number of keys in the round with which the records that `take` has returned begin."""
 
@@ -164,7 +164,7 @@ class RoundsMerge:
         return frame.part(lane.skip, end), lane.index
 
     def processed(self, count: int) -> None:
-        """The first so many of the records that `take` has returned are processed."""
+        """Note that the first ``count`` of the records that `take` returned have been processed."""
         if not count:
             return
         _, number = self._heads[0]

@@ -32,7 +32,7 @@ class Alarm:
         self._next_epoch: float | None = None
 
     def set(self, timers: Iterable[int | None], next_epoch: float | None = None) -> None:
-        """Set the next timer to the earliest of these, and the next epoch for channel state; None stands for none."""
+        """Set the next timer to the earliest of these, and the next epoch for channel state; None: there is none."""
         self._timer = min((timer for timer in timers if timer is not None), default=None)
         self._next_epoch = next_epoch
 

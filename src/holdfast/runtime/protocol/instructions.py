@@ -70,12 +70,12 @@ class TakeOver(Instruction):
 
 @dataclass(frozen=True)
 class Recover(Instruction):
-    """Have the committers take over earlier output, and delete orphans. Answer: `Recovered`."""
+    """Let the committers take over earlier output, and delete orphans. Answer: `Recovered`."""
 
     committables: Sequence[Committable]
     """The committables of the restored checkpoint; they may be committed already."""
     passed_over: Sequence[Committable] = ()
-    """Those of the job's own newest checkpoint, if another one is restored. Their loss does not stop the start."""
+    """Those of the job's own newest checkpoint, if another one is restored. Losing them does not stop the start."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Sleep(Instruction):
     """Wait for new input. Answer: `Woke`."""
 
     sources: Sequence[str]
-    """Empty: input is not waited for, only the time."""
+    """Empty: wait for the timeout only, not for input."""
     seconds: float
     """The maximum time to wait."""
 

@@ -50,27 +50,27 @@ class TaskResources:
     seconds: Callable[[], float] = time.monotonic
     """The clock of processing time."""
     slices: Callable[[float], Slices] = TimeSlices
-    """Cuts the work before a deadline, in so many seconds, into parts."""
+    """Cuts the work before a deadline (in seconds) into time slices."""
     early: EarlyRestore | None = None
     """The keyed state that was restored before the first epoch."""
 
 
 @dataclass(frozen=True)
 class RestoredSubtask:
-    """What a checkpoint has for a subtask."""
+    """A subtask's state in a checkpoint."""
 
     operators: Mapping[str, OperatorSnapshot]
     """The state of its operators, by uid."""
     times: Mapping[str, EventTime] = field(default_factory=dict)
     """Their event times, by uid."""
     channel_state: Sequence[ListPart] = ()
-    """The input that it has not processed."""
+    """Its unprocessed input."""
     uncommitted: Sequence[Committable] = ()
     """The checkpoint's committables, if they may not have been committed yet."""
 
 
 def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> RestoredSubtask:
-    """What a checkpoint's operators have for a subtask, also if it was taken at another parallelism."""
+    """Find a subtask's state in a checkpoint, which may be of another parallelism."""
     stored = {
         chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
         for chained in vertex.chain

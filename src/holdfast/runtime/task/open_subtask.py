@@ -100,7 +100,7 @@ class OpenSubtask:
             ) from None
 
     def _restored(self, plan: JobPlan, assignment: EpochAssignment) -> RestoredSubtask:
-        """What the checkpoint has for this subtask."""
+        """The subtask's state in the checkpoint."""
         checkpoint = read_checkpoint(self._resources.storage, self._paths, assignment.base)
         found = restored(plan, checkpoint.operators, self._vertex, self._subtask)
         return found if assignment.committed >= assignment.base else replace(found, uncommitted=committables_of(checkpoint))
@@ -125,17 +125,17 @@ class OpenSubtask:
 
     @property
     def running(self) -> str:
-        """The name of the operator that runs just now; empty: none. Any thread may ask."""
+        """The name of the running operator; empty if none runs. Thread-safe."""
         return self._chain.running
 
     def completed(self) -> None:
-        """The epoch that was run last is complete."""
+        """Note that the last epoch is complete."""
         self._keyed.completed()
         if self._keyed.reused is not None:
             self._found_state = True
 
     def begin(self, assignment: EpochAssignment, send: Send, earliest: int, report: TaskReport) -> None:
-        """Begin the epoch.
+        """Begin an epoch.
 
         Args:
             assignment: The epoch.
@@ -197,7 +197,7 @@ class OpenSubtask:
         report.records_written = chain.records_written - written_before
         report.phases["output"] = clock() - at
         at = clock()
-        if not self._batch:  # with the input, the state of a job in BATCH mode ends
+        if not self._batch:  # in BATCH mode, state ends with the input
             self._snapshot(assignment, report)
         report.phases["state"] = clock() - at
         timers = (report.next_timer, chain.next_processing_time())
@@ -210,7 +210,7 @@ class OpenSubtask:
         report.warnings = dict(chain.warnings)
 
     def _begin_samples(self, assignment: EpochAssignment) -> dict[int, EdgeSample]:
-        """Have the outputs take the samples that the epoch's assignment asks for; returns them by receiving vertex."""
+        """Start the samples of outputs that the epoch's assignment asks for; returns them by receiving vertex."""
         samples: dict[int, EdgeSample] = {}
         for router in self._chain.routers:
             wanted = (self._vertex.id, router.target) in assignment.sampled

@@ -109,7 +109,7 @@ class SplitMerge:
             heapq.heapreplace(ranges, (self._event_time(split), current.order, current))
             times.put(split, *self._time(split))
             yield batch, timestamps, late, self._advance(times)
-            batch = timestamps = None  # the next batch takes the memory of this one
+            batch = timestamps = None  # free the memory for the next batch
         if self._generators is not None:
             self._generators.end_epoch(self.splits, periodic=self._interval > 0)
             for name in self.splits:
@@ -133,7 +133,7 @@ class SplitMerge:
         return late
 
     def _event_time(self, name: str) -> tuple[int, int]:
-        """How far a split is, for the order of reading."""
+        """The position of a split in event time, for the order of reading."""
         watermark = 0 if self._generators is None else self._generators[name].watermark
         return watermark, self.splits[name].max_timestamp
 
@@ -150,7 +150,7 @@ class SplitMerge:
                 self._end(name, times)
 
     def _end(self, name: str, times: CombinedTime) -> None:
-        """Nothing comes from the split any more."""
+        """Note that the split has ended."""
         self.splits.pop(name, None)
         times.remove(name)
 
@@ -192,7 +192,7 @@ class SplitMerge:
         return self.watermark
 
     def _time(self, name: str) -> tuple[int, bool]:
-        """How far a split is, for the watermark, and whether it is idle."""
+        """The position of a split for the watermark, and whether it is idle."""
         if self._generators is None:
             return self.splits[name].max_timestamp, self.splits[name].idle
         return self._generators[name].watermark, self._is_idle(name)
@@ -211,7 +211,7 @@ class SplitMerge:
 
     @property
     def next_processing_time(self) -> int | None:
-        """The processing time at which a user's generator wants to be called without input, in ms; None: at none."""
+        """The processing time (ms) at which to call a user's generator without input; None: none."""
         if self._generators is None or self._assignment.finished:
             return None
         times = [self._generators[name].next_call(self._now, self._interval) for name in self.splits]

@@ -22,9 +22,9 @@ class SubtaskStage(Enum):
     RUNNING = "running"
     """It processes an epoch."""
     PREPARED = "prepared"
-    """It has processed an epoch, whose checkpoint may or may not be completed."""
+    """It has processed an epoch; the checkpoint may or may not be complete."""
     CLOSED = "closed"
-    """Its operators are closed: before the next epoch it restores."""
+    """Its operators are closed; it restores before the next epoch."""
 
 
 _S = SubtaskStage
@@ -54,7 +54,7 @@ class SubtaskLife(Generic[T]):
 
     @property
     def state(self) -> SubtaskStage:
-        """Where the subtask is in its life."""
+        """The stage of the subtask."""
         return self._life.state
 
     def resume(self, token: str) -> T | None:

@@ -116,7 +116,7 @@ class Subtask:
 
     @property
     def running(self) -> str:
-        """The name of the operator that runs just now; empty: none. Any thread may ask."""
+        """The name of the running operator; empty if none runs. Thread-safe."""
         opened = self._life.opened
         return "" if opened is None else opened.running
 
@@ -166,7 +166,7 @@ class _HeadStart:
     opened: OpenSubtask
     report: TaskReport
     frames: list[tuple[int, bytes]]
-    """What it has sent, with the partitions."""
+    """The frames that it has sent, with their partitions."""
 
 
 def _portable(error: Exception) -> BaseException:

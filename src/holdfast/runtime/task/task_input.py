@@ -29,7 +29,7 @@ from holdfast.runtime.task.time_slices import Slices
 __all__ = ["ChannelInput", "InputEnd", "SourceInput", "TaskInput", "Tick"]
 
 _LARGER = 8
-"""Times as many records in a batch of columns, where a call costs as much as some hundred of them."""
+"""Factor for batches of columns, where a call costs as much as a few hundred records."""
 _FRAME_MEMORY = 256 << 20
 """Frames of an epoch beyond this many bytes wait on disk."""
 
@@ -42,9 +42,9 @@ class InputEnd(NamedTuple):
     """The end of a subtask's input in an epoch."""
 
     idle: bool
-    """Whether no records are expected, so that the subtask does not hold back event time further on."""
+    """Whether no records are expected, so that the subtask does not hold back event time downstream."""
     held: bool = False
-    """Whether records are held back here or in tasks before it, which a later epoch will bring."""
+    """Whether records for a later epoch are held back here or upstream."""
 
 
 class TaskInput(Protocol):
@@ -65,7 +65,7 @@ class TaskInput(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether input of earlier epochs is left."""
+        """Whether there is unprocessed input of earlier epochs."""
 
     def start_early(self, slices: Slices, tick: Tick, report: TaskReport) -> None:
         """Process input of earlier epochs, before the frames of the epoch arrive.
@@ -77,10 +77,10 @@ class TaskInput(Protocol):
         """
 
     def restore(self, channel_state: Sequence[ListPart]) -> None:
-        """Restore the input that the checkpoint's epochs have left."""
+        """Restore the unprocessed input of the checkpoint's epochs."""
 
     def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
-        """Write the input that is left for later epochs; None if there never is any."""
+        """Write the unprocessed input; None if there never is any."""
 
     def close(self) -> None:
         """Release connections."""
@@ -138,7 +138,7 @@ class SourceInput:
                     chain.settle()
                 chain.advance_watermark(watermark)
                 bound()
-                del batch, timestamps  # the next batch takes their memory
+                del batch, timestamps  # free their memory for the next batch
         except UserCodeError as error:
             raise (with_location(error, location) if location else error) from error.__cause__
         chain.advance_watermark(merge.watermark)
@@ -209,16 +209,16 @@ class ChannelInput:
         self._has_channel_state = setup.plan.settings.aligned_timeout_ms is not None
 
     def restore(self, channel_state: Sequence[ListPart]) -> None:
-        """Restore the input that the checkpoint's epochs have left."""
+        """Restore the unprocessed input of the checkpoint's epochs."""
         self._has_channel_state = self._has_channel_state or bool(channel_state)
         self._waiting.restore(channel_state)
 
     def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
-        """Write the input that is left; see `TaskInput`."""
+        """Write the unprocessed input; see `TaskInput`."""
         return self._waiting.snapshot(new_path) if self._has_channel_state else None
 
     def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> InputEnd:
-        """Process the epoch's frames, behind those that earlier epochs have left; see `TaskInput`."""
+        """Process the epoch's frames, after the remaining ones of earlier epochs; see `TaskInput`."""
         chain, waiting = self._chain, self._waiting
         start = chain.clock.watermark
         merge = InputMerge.of(self._plan, self._vertex, self._subtask, start, self._directory, _FRAME_MEMORY)
@@ -244,7 +244,7 @@ class ChannelInput:
 
     @property
     def waits(self) -> bool:
-        """Whether input of earlier epochs is left."""
+        """Whether there is unprocessed input of earlier epochs."""
         return bool(self._waiting)
 
     def start_early(self, slices: Slices, tick: Tick, report: TaskReport) -> None:
@@ -262,7 +262,7 @@ class ChannelInput:
             waiting.processed()
 
     def _merged(self, merge: InputMerge, trace: bool, slices: Slices | None, tick: Tick, report: TaskReport) -> bool:
-        """Process the input of an epoch; False if the deadline has cut it."""
+        """Process the input of an epoch; returns False if the deadline ended it."""
         chain, bound = self._chain, self._keyed.bound
         settings, received = self._plan.settings, merge.frames()
         if settings.batch and StateKind.KEYED in self._vertex.chain[0].factory.state:
@@ -292,7 +292,7 @@ class ChannelInput:
         while (taken := merge.take()) is not None:
             tick()
             if 2 * merge.keys < keys:
-                slices.begin_small()  # the slow keys may be those that are left
+                slices.begin_small()  # the remaining keys may be the slow ones
             keys = merge.keys
             records, index = taken
             processed = self._process_slices(records, index, slices, tick)
@@ -335,5 +335,5 @@ class ChannelInput:
                 raise with_location(error, location) from error
 
     def close(self) -> None:
-        """Drop the input that is left."""
+        """Drop the unprocessed input."""
         self._waiting.close()

@@ -9,19 +9,19 @@ from typing import Protocol
 __all__ = ["InterruptedSlices", "Slices", "TimeSlices"]
 
 _SHORT, _LONG = 0.002, 0.008
-"""A slice takes about so long, in seconds: short, as the next records may take ten times as long."""
+"""Seconds of a slice: short, because the next records may take ten times as long."""
 _OPENING = 0.5
-"""The most seconds of the first slice that do not count."""
+"""Most seconds of the first slice that do not count against the deadline."""
 
 
 class Slices(Protocol):
     """Says how many records a subtask processes before it asks again."""
 
     def take(self, count: int) -> int:
-        """The records to process now, of ``count`` that are there; 0: the deadline has passed."""
+        """How many of ``count`` available records to process now; 0 after the deadline."""
 
     def begin_small(self) -> None:
-        """Begin with one record again: the next ones may take longer."""
+        """Start over with one record: the next ones may be slower."""
 
     @property
     def spent(self) -> float:

@@ -1,4 +1,4 @@
-"""Reads blob files of a base by chunks: copies those with certain keys, or has each when a lookup needs it.
+"""Reads blob files of a base by chunks: copies those with certain keys, or fetches each when a lookup needs it.
 
 Both local copies have the size of the whole file, with holes, so that every value keeps its place.
 """
@@ -22,12 +22,12 @@ from holdfast.state.stored.damage import Naming
 __all__ = ["LazyBlobFile", "fetch_chunks"]
 
 _MOST_SHARE = 0.75
-"""The largest share of a file that is read in parts."""
+"""A file is read whole if more than this share of it is needed."""
 _MOST_IN_RUN, _MOST_IN_LOOKUP = 8 << 20, 1 << 20
-"""Bytes of a range read, at most; of one that a lookup waits for, beside others."""
+"""Most bytes of a range read, and of one of several that a lookup waits for."""
 _offset = attrgetter("offset")
 _GAP = 64 << 10
-"""Bytes between two chunks that are rather read than requested separately."""
+"""Gap in bytes up to which two chunks are fetched by one request."""
 
 
 def fetch_chunks(storage: Storage, file: RawFile, target: str, ranges: KeyRanges) -> bool:
@@ -57,7 +57,7 @@ def fetch_chunks(storage: Storage, file: RawFile, target: str, ranges: KeyRanges
 
 
 class LazyBlobFile(SparseFile):
-    """A blob file of which some chunks are not here; its index is."""
+    """A blob file with its index and some of its chunks."""
 
     def __init__(self, storage: Storage, file: RawFile, target: str, named: Naming) -> None:
         """Fetch the index of the file.
@@ -86,17 +86,17 @@ class LazyBlobFile(SparseFile):
         self.present.add(start, file.size)
 
     def lacking(self, blobs: Iterable[Blob]) -> Iterator[list[Chunk]]:
-        """Runs of chunks of these blobs, all of this file, that are not here."""
+        """Runs of missing chunks of these blobs, all of which are in this file."""
         if self.here:
             return iter(())
         chunks = self._index()
         numbers = sorted({bisect_right(chunks, blob.offset, key=_offset) - 1 for blob in blobs})
-        wanted = (chunks[number] for number in numbers if number >= 0)  # a value before all chunks is no value
+        wanted = (chunks[number] for number in numbers if number >= 0)  # no value lies before the first chunk
         lacking = (each for each in wanted if not self.present.has(each.offset, each.end))
         return in_runs(lacking, _MOST_IN_LOOKUP, _GAP)
 
     def _index(self) -> list[Chunk]:
-        """The chunks of the file, read when they are first needed."""
+        """The chunks of the file, read on first use."""
         chunks = self._chunks
         if chunks is None:
             with open(self._target, "rb") as copy:
@@ -104,7 +104,7 @@ class LazyBlobFile(SparseFile):
         return chunks
 
     def fetch(self, run: Sequence[Chunk]) -> None:
-        """Fetch chunks, and what is between them.
+        """Fetch chunks and the gaps between them.
 
         Raises:
             CorruptFile: one is missing or altered.
@@ -125,7 +125,7 @@ class LazyBlobFile(SparseFile):
 
 
 def _read(reader: RangeReader, run: Sequence[Chunk]) -> bytes:
-    """The bytes of chunks, verified, with what is between them."""
+    """The verified bytes of chunks, with the gaps between them."""
     start = run[0].offset
     data = reader.part(start, run[-1].end - start)
     for chunk in run:

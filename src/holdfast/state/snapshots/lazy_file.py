@@ -1,4 +1,4 @@
-"""LazyFile: an SST file of which the local file has some parts, and an index of the others.
+"""LazyFile: a local SST file with its index and some of its blocks.
 
 The local file has the size of the whole file, with holes. Its end is there from the beginning: filter, index, properties.
 """
@@ -21,15 +21,15 @@ from holdfast.state.stored.damage import Naming
 __all__ = ["LazyFile"]
 
 _TAIL_SHARE = 192
-"""The part of a file that is read at first: its end, if the rows are not small."""
+"""The first read fetches the last 192nd of a file, which holds the index unless rows are small."""
 _GAP = 64 << 10
-"""Bytes between two blocks that are rather read than requested separately."""
+"""Gap in bytes up to which two blocks are fetched by one request."""
 _MOST_IN_RUN = 1 << 20
-"""Bytes of a range read of blocks, at most."""
+"""Most bytes of a range read of blocks."""
 
 
 class LazyFile(SparseFile):
-    """A file of which the end and some blocks are here."""
+    """A file of which the end and some blocks have been fetched."""
 
     def __init__(self, storage: Storage, file: RawFile, target: str, named: Naming) -> None:
         """Fetch the end of the file.
@@ -61,10 +61,10 @@ class LazyFile(SparseFile):
         self.present.add(start, file.size)
         self._reader.tail = b""
 
-    # Lookups in the index raise UnknownFormat if it is of another form, and CorruptFile if it is none.
+    # Lookups in the index raise UnknownFormat for another format, and CorruptFile for no valid index.
 
     def lacking_keys(self, keys: Sequence[bytes]) -> list[list[Block]]:
-        """The blocks that may hold some of these sorted keys and are lacking."""
+        """The missing blocks that may hold some of these sorted keys."""
         mine = keys[bisect_left(keys, self.first_key) : bisect_right(keys, self.last_key)]
         if self.here or not mine:
             return []
@@ -72,7 +72,7 @@ class LazyFile(SparseFile):
             return list(self._runs(search, (search.run(key, key) for key in mine)))
 
     def lacking(self, first: bytes, last: bytes) -> list[list[Block]]:
-        """The blocks that may hold keys from ``first`` to ``last`` and are lacking."""
+        """The missing blocks that may hold keys from ``first`` to ``last``."""
         if self.here:
             return []
         with self._searching() as search:
@@ -85,7 +85,7 @@ class LazyFile(SparseFile):
             return search.separator(numbers[-1] if numbers else search.blocks - 1)
 
     def span(self, first: bytes, last: bytes) -> int:
-        """The bytes of the blocks that may hold keys from ``first`` to ``last``; 0 if all of them are here."""
+        """The bytes of the blocks that may hold keys from ``first`` to ``last``; 0 if none is missing."""
         if self.here or self.first_key > last:
             return 0
         with self._searching() as search:
@@ -120,7 +120,7 @@ class LazyFile(SparseFile):
             raise self.telling(error) from error
 
     def _index(self) -> IndexSearch:
-        """The index, read when it is first needed."""
+        """The index, read on first use."""
         search = self._search
         if search is None:
             with open(self._target, "rb") as copy:
@@ -130,7 +130,7 @@ class LazyFile(SparseFile):
         return search
 
     def _runs(self, search: IndexSearch, wanted: Iterable[range]) -> Iterator[list[Block]]:
-        """Join blocks that are lacking to runs; a gap that is smaller than the cost of a request belongs to its run."""
+        """Group missing blocks into runs; a gap that costs less than a request is read, too."""
         run: list[Block] = []
         last = -1
         for numbers in wanted:
@@ -148,7 +148,7 @@ class LazyFile(SparseFile):
             yield run
 
     def has(self, block: Block) -> bool:
-        """Whether a block is here."""
+        """Whether a block has been fetched."""
         return self.present.has(block.offset, block.end)
 
     def fetch(self, blocks: Sequence[Block]) -> None:

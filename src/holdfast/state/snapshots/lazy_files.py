@@ -36,7 +36,7 @@ _MARKER = "ARRIVING"
 _LEAST = 256 << 10
 """Bytes from which on a file is fetched lazily."""
 _MOST_IN_RANGE = 8 << 20
-"""Bytes that a scan fetches at once. A longer one waits for the complete files after its first rows."""
+"""Most bytes that a scan fetches at once. A longer scan then waits for the complete files."""
 
 _LACKING = re.compile(r"([^/ ]+\.sst) offset (\d+)")
 """The block in an error of RocksDB."""
@@ -104,7 +104,7 @@ class LazyFiles:
             os.remove(self._marker)
 
     def any(self) -> bool:
-        """Whether there are such files; otherwise the store is complete."""
+        """Whether there are incomplete files."""
         taken = bool(self._files or self._blob_files)
         if not taken:
             self._unmark()
@@ -113,7 +113,7 @@ class LazyFiles:
     # what the store needs
 
     def need_keys(self, keys: Iterable[bytes]) -> None:
-        """Have the blocks that may hold these keys.
+        """Fetch the blocks that may hold these keys.
 
         Raises:
             CorruptFile: a block is missing or altered.
@@ -130,7 +130,7 @@ class LazyFiles:
             self._fetch(runs)
 
     def need_range(self, start: bytes, end: bytes) -> bytes:
-        """Have the blocks of the keys from ``start`` to the returned one: ``end``, or one before it if much is lacking.
+        """Fetch the blocks of the keys from ``start`` to the returned key: ``end``, or an earlier one if much is missing.
 
         Raises:
             CorruptFile: a block is missing or altered.
@@ -150,7 +150,7 @@ class LazyFiles:
         return end
 
     def need_block(self, error: str) -> bool:
-        """Have the block that RocksDB's error names; returns False if it is here, or the error names none.
+        """Fetch the block that RocksDB's error names; returns False if it is present, or the error names none.
 
         Behind a range delete, RocksDB goes on where the range ends, in a block that nobody has asked for.
 
@@ -173,7 +173,7 @@ class LazyFiles:
         return True
 
     def need_values(self, blobs: Iterable[Blob]) -> None:
-        """Have the values of these blobs.
+        """Fetch the values of these blobs.
 
         Raises:
             CorruptFile: a chunk is missing or altered.
@@ -189,7 +189,7 @@ class LazyFiles:
         self._lazy_restore.at_once(lambda run: run[0].fetch(run[1]), runs)
 
     def _lacking(self, files: Sequence[LazyFile], start: bytes, end: bytes) -> list[_Run]:
-        """The blocks between two keys that are lacking, and the first ones behind them, which RocksDB may look at."""
+        """The missing blocks between two keys, and the first ones after them, which RocksDB may read."""
         after: dict[int, bytes] = {}
         for file in files:
             if file.first_key > end:

@@ -14,23 +14,23 @@ from holdfast.checkpoint.stores.in_parallel import in_parallel
 __all__ = ["LazyRestore", "PendingFile"]
 
 _AT_ONCE = 32
-"""Range reads of a lookup at a time."""
+"""Concurrent range reads of a lookup."""
 _THREADS = 4
-"""Files that are fetched at a time in the background."""
+"""Files fetched concurrently in the background."""
 _PATIENCE_S = 0.5
-"""The longest time for which a part of a whole file waits for the range reads of a lookup."""
+"""Most seconds that a background fetch waits for the range reads of a lookup."""
 
 _T = TypeVar("_T")
 
 
 class PendingFile(Protocol):
-    """A file of which some parts are not here."""
+    """A file with missing parts."""
 
     here: bool
-    """Whether all that is wanted of the file is here and verified."""
+    """Whether everything that is needed of the file has been fetched and verified."""
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch and verify what is lacking, unless ``may_go_on`` returns False in between.
+        """Fetch and verify the missing parts, unless ``may_go_on`` returns False in between.
 
         Raises:
             CorruptFile: the file is missing or altered; names the operator and its states.
@@ -39,18 +39,18 @@ class PendingFile(Protocol):
 
 
 class LazyRestore:
-    """Files of one store that are not complete."""
+    """The incomplete files of one store, and the threads that fetch them."""
 
     def __init__(self) -> None:
         self._files: list[PendingFile] = []
         self._then: list[Callable[[], None]] = []
         self._changed = threading.Condition()
-        """Guards the following."""
+        """Guards the fields below."""
         self._begun = False
         self._left = 0
-        """Files that are not complete."""
+        """The number of incomplete files."""
         self._lookups = 0
-        """Lookups whose range reads are under way."""
+        """The number of lookups with range reads in progress."""
         self._failure: Exception | None = None
         self._stopped = False
         self.complete = False
@@ -61,11 +61,11 @@ class LazyRestore:
         self._files.append(file)
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call this when everything is here."""
+        """Call this when all files are complete."""
         self._then.append(call)
 
     def at_once(self, fetch: Callable[[_T], object], parts: Sequence[_T]) -> None:
-        """Fetch parts that a lookup waits for, several at a time. A failure ends the job's epoch.
+        """Fetch the parts that a lookup waits for, concurrently. A failure ends the job's epoch.
 
         Raises:
             CorruptFile: a part is missing or altered.
@@ -144,7 +144,7 @@ class LazyRestore:
             raise OSError("the local store was closed before all files of the checkpoint were there")
 
     def check(self) -> None:
-        """Raise what has ended the fetch in the background, if anything."""
+        """Raise the error that ended the background fetch, if any."""
         if self._failure is not None:
             raise self._failure
 

@@ -1,4 +1,4 @@
-"""SparseFile: a local copy of a stored file that has some of its parts, until it is complete.
+"""SparseFile: a local copy of a stored file that is fetched part by part.
 
 The copy has the size of the whole file, with holes.
 """
@@ -20,9 +20,9 @@ from holdfast.state.stored.damage import Naming
 __all__ = ["Present", "RangeReader", "SparseFile"]
 
 _AGAIN = 512 << 10
-"""Bytes that are here and are rather read again, with their neighbours, than left out by a request of a whole file."""
+"""Present parts up to this many bytes are read again along with their neighbours, to save a request."""
 _MOST_IN_PART = 8 << 20
-"""Bytes of a whole file that are read at once."""
+"""Bytes to read at a time when the whole file is fetched."""
 
 
 class RangeReader:
@@ -45,10 +45,10 @@ class RangeReader:
             StorageError: the storage refused the read, or the retry budget ran out.
         """
         file = self.file
-        if not 0 <= start <= start + length <= file.size:  # no memory is taken for what only an index claims
+        if not 0 <= start <= start + length <= file.size:  # allocate no memory for a size that only an index claims
             raise CorruptFile(self.where, f"altered: it names {length} bytes at {start}, and has {file.size}")
         last = start + length == file.size
-        try:  # one byte more at the end: a longer file is not the one
+        try:  # read one byte beyond the end, to notice a longer file
             data = self._storage.get_range(file.path, start, length + last)
         except NotFound as error:
             raise CorruptFile(self.where, "missing") from error
@@ -58,7 +58,7 @@ class RangeReader:
 
 
 class Present:
-    """The parts of a file that are here. Thread-safe.
+    """The present parts of a file. Thread-safe.
 
     >>> present = Present(100)
     >>> present.add(10, 20); present.add(50, 60); present.add(20, 25)
@@ -73,7 +73,7 @@ class Present:
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> None:
-        """Note that the bytes ``[start, end)`` are here."""
+        """Mark the bytes ``[start, end)`` as present."""
         with self._lock:
             first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
             if first < last:
@@ -82,13 +82,13 @@ class Present:
             self._ends[first:last] = [end]
 
     def has(self, start: int, end: int) -> bool:
-        """Whether all of the bytes ``[start, end)`` are here."""
+        """Whether all bytes ``[start, end)`` are present."""
         with self._lock:
             at = bisect_right(self._starts, start) - 1
             return at >= 0 and end <= self._ends[at]
 
     def lacking(self, start: int, gap: int) -> tuple[int, int] | None:
-        """The next part that is lacking from ``start`` on; what is here and not longer than ``gap`` does not end it."""
+        """The next missing part from ``start`` on; present parts of up to ``gap`` bytes count as missing."""
         with self._lock:
             at = bisect_right(self._starts, start) - 1
             if at >= 0:
@@ -102,7 +102,7 @@ class Present:
 
 
 class SparseFile:
-    """A file of which some parts are not here; a `holdfast.state.snapshots.lazy_restore.PendingFile`.
+    """A file with missing parts; a `holdfast.state.snapshots.lazy_restore.PendingFile`.
 
     Args:
         reader: Reads the stored file.
@@ -119,11 +119,11 @@ class SparseFile:
         self._named = named
 
     def altered(self, how: str) -> CorruptFile:
-        """The error of a file that is not what was written."""
+        """The error for a file with altered content."""
         return self.telling(CorruptFile(self.reader.where, f"altered: {how}"))
 
     def telling(self, error: CorruptFile) -> CorruptFile:
-        """The error, which also says what the file holds."""
+        """Add to the error what the file holds."""
         return self._named(error, states_in(self.file))
 
     def take(self, start: int, data: bytes) -> None:

@@ -55,10 +55,10 @@ BASE_PREFIX = "base-"
 _BATCH = 10_000
 _CONTENTS = "CONTENTS"
 _AT_ONCE, _ENDS_AT_ONCE = 4, 16
-"""Files that are fetched at a time; those of which first the end alone is fetched."""
+"""Files fetched concurrently: whole ones, and those of which only the end is fetched first."""
 
 Sliced = Callable[[int], bool]
-"""Whether the state of this id has slices."""
+"""Whether the state of this id has namespaces."""
 
 
 class _Contents(msgspec.Struct, frozen=True, array_like=True):
@@ -75,7 +75,7 @@ class Fetched(NamedTuple):
     """A base, or parts of one, in a local directory."""
 
     files: list[RawFile]
-    """The SST and blob files, including those linked, and those fetched in part; and the others."""
+    """The SST and blob files, linked, fetched or fetched in part; and the other files."""
     ranges: list[KeyRange] | None
     """The wanted keys; None: the base has no contents file, and was fetched whole."""
     lacking: list[RawFile]
@@ -83,7 +83,7 @@ class Fetched(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What a restore of some key groups needs of a base."""
+    """The parts of a base that a restore of some key groups needs."""
 
     files: list[RawFile]
     """All files of the base but the contents file."""
@@ -95,22 +95,22 @@ class _Wanted(NamedTuple):
     """Whether the base has other key groups, too."""
 
     def at_all(self, file: RawFile) -> bool:
-        """Whether a file has something that is needed."""
+        """Whether a file has content that is needed."""
         return not shared(file.name) or self.keys.overlap(file.first_key, file.last_key)
 
     def in_part(self, file: RawFile) -> bool:
-        """Whether a file that is needed may have much else."""
+        """Whether a needed file may consist mostly of other content."""
         other = shared(file.name) and (file.foreign or self.clipped)
         return other and not self.keys.contain(file.first_key, file.last_key)
 
 
 def shared(name: str) -> bool:
-    """Whether a base's file of this name does not change any more, so that later bases may have it, too."""
+    """Whether a base's file of this name is immutable, so that later bases may share it."""
     return name.endswith((".sst", SUFFIX))
 
 
 def slicing(schema: OperatorSchema | None) -> Sliced:
-    """Return a predicate for the state ids with slices."""
+    """Return a predicate for the ids of states with namespaces."""
     ids = {state.id for state in schema.states.values() if state.slices} if schema is not None else set()
     return ids.__contains__
 
@@ -180,7 +180,7 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
 
 
 def verified_files(storage: Storage, handle: KeyedHandle, groups: KeyGroupRange) -> list[RawFile]:
-    """The files of a base that a restore of these key groups verifies: no row of the others is needed, or few of them.
+    """The files of a base that a restore of these key groups verifies; it needs few rows of the others, or none.
 
     Raises:
         CorruptFile: the contents file is missing or altered.
