@@ -12,7 +12,7 @@ from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink.sink import KafkaSink
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UserCodeError
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
 from kafka_fixtures import committed_values, read_all
 from kafka_sink_helpers import Driver
@@ -53,6 +53,26 @@ def test_records_that_cannot_be_delivered_fail_the_epoch(kafka: Any, new_topic: 
     )
     with pytest.raises(HoldfastError, match=rf"topic {topic}, key None, value b'xxx.*too large"):
         write_all(sink, ["fine", "x" * 10_000])
+
+
+@pytest.mark.parametrize("queue", [10, 100_000])
+def a_topic_that_is_deleted_is_named_also_while_the_clients_queue_is_full(kafka: Any, new_topic: Any, queue: int) -> None:
+    topic = new_topic()
+    properties = {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": queue}
+    sink = KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.AT_LEAST_ONCE)
+    writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, None), "sink", 0, 1))
+    writer.begin_epoch(1, "a", 0)
+    writer.write(["x"], None)
+    writer.prepare_commit()
+    kafka.delete_topic(topic)
+    writer.begin_epoch(2, "a", 1)
+    gone = f"there is no topic {topic} at {kafka.bootstrap_servers}"
+    with pytest.raises(HoldfastError, match=gone) as raised:  # noqa: PT012
+        writer.write(["x"] * 100, None)
+        writer.prepare_commit()
+    assert not isinstance(raised.value, UserCodeError), "no record is to blame"
+    with pytest.raises(HoldfastError, match=gone):
+        writer.close()
 
 
 @pytest.mark.fault

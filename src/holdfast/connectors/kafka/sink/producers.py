@@ -45,6 +45,24 @@ def _earliest(timestamp: int) -> int:
     return 0 if timestamp == MIN_TIMESTAMP else 1
 
 
+class _Wait:
+    """Looks after records that wait for the brokers, from its creation on."""
+
+    def __init__(self, producer: RecordProducer) -> None:
+        self._producer = producer
+        self._began = self._asked = self._complained = time.monotonic()
+
+    def look(self, left: int) -> None:
+        """Raise if a record could not be delivered, or its topic was deleted; ``left`` is how many wait."""
+        self._producer.check()
+        if time.monotonic() - self._asked > _GONE_S:
+            self._producer.check_topics()
+            self._asked = time.monotonic()
+        if (now := time.monotonic()) - self._complained > _SLOW_S:
+            self._complained = now
+            self._producer.slow(left, now - self._began)
+
+
 class RecordProducer:
     """Sends batches; a record that cannot be delivered fails the next call. Not thread-safe.
 
@@ -92,6 +110,7 @@ class RecordProducer:
         self._topics.update(topics)
         keys = batch.keys or [None] * n
         at = 0
+        wait = None
         while at < n:
             try:
                 if batch.headers is None and batch.timestamps is None and batch.partitions is None:
@@ -112,9 +131,10 @@ class RecordProducer:
                         at += 1
             except BufferError:  # the client's queue is full: let it send
                 self._serve(lambda: self._producer.poll(0.05))
-                self.check()
+                wait = wait or _Wait(self)
+                wait.look(len(self._producer))
             except KafkaException as error:
-                if blames_a_record(error.args[0]):
+                if self._blames_a_record(error.args[0]):
                     told = refused(error.args[0], self._where, self._uid, topics[at], None, keys[at], batch.values[at])
                     raise told from error
                 self._serve(lambda: self._producer.poll(_NEWS_S))  # a record before this one may be the cause
@@ -144,21 +164,22 @@ class RecordProducer:
         Raises:
             HoldfastError: the brokers did not accept a record within the delivery timeout.
         """
-        began = asked = complained = time.monotonic()
+        wait = _Wait(self)
         while left := self._serve(lambda: self._producer.flush(1.0)):
-            self.check()
-            now = time.monotonic()
-            if now - asked > _GONE_S:
-                self._check_topics()
-                asked = time.monotonic()
-            if now - complained > _SLOW_S:
-                complained = now
-                _logger.warning(
-                    "%s: %d records have been waiting for the brokers for %.0f s", self._where, left, now - began
-                )
+            wait.look(left)
         self.check()
 
-    def _check_topics(self) -> None:
+    def slow(self, left: int, seconds: float) -> None:
+        """Say that records wait."""
+        _logger.warning("%s: %d records have been waiting for the brokers for %.0f s", self._where, left, seconds)
+
+    def _blames_a_record(self, error: KafkaError) -> bool:
+        """Whether a record is to blame; raises if it is its topic, which was deleted and has no partition any more."""
+        if error.code() == KafkaError._UNKNOWN_PARTITION:
+            self.check_topics()
+        return blames_a_record(error)
+
+    def check_topics(self) -> None:
         """Raise if a topic was deleted."""
         try:
             found = ClusterView(connection_settings(self._settings), read_committed=False).topics(self._topics)
@@ -181,7 +202,7 @@ class RecordProducer:
             error, message = self._failed
             topic, partition = message.topic(), message.partition()
             place = f"topic {topic}, partition {partition}"
-            if blames_a_record(error):
+            if self._blames_a_record(error):
                 key, value = message.key(), message.value()
                 if error.code() == KafkaError.INVALID_TIMESTAMP and self._latest[0] > time.time_ns() // 1_000_000:
                     (_, topic, key, value), partition = self._latest, None
