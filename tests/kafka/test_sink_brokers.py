@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from awaiting import until
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.cluster import silence_of
 from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink.sink import KafkaSink
 from holdfast.errors import HoldfastError, UserCodeError
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
 from kafka_fixtures import committed_values, read_all
-from kafka_sink_helpers import Driver
+from kafka_sink_helpers import Driver, both
 
 pytestmark = pytest.mark.kafka
 
@@ -73,6 +75,61 @@ def a_topic_that_is_deleted_is_named_also_while_the_clients_queue_is_full(kafka:
     assert not isinstance(raised.value, UserCodeError), "no record is to blame"
     with pytest.raises(HoldfastError, match=gone):
         writer.close()
+
+
+def the_deleted_topic_of_a_transaction_is_named_and_not_that_of_its_tokens(
+    kafka: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=3)
+    driver = Driver(kafka.bootstrap_servers, topic, tmp_path)
+    driver.sink.validate()
+    driver.commit(1, driver.prepare(1, ["a"]))
+    kafka.delete_topic(topic)
+    with pytest.raises(HoldfastError, match=f"there is no topic {topic} at {kafka.bootstrap_servers}"):
+        driver.prepare(2, ["b"])
+    driver.close()
+
+
+def created_again(kafka: Any, topic: str) -> str:
+    """Create a topic of three partitions again with one; returns what is told of it."""
+    kafka.delete_topic(topic)
+    until(lambda: topic not in kafka.admin().list_topics().topics)
+    kafka.create_topic(topic)
+    return f"topic {topic} at {kafka.bootstrap_servers} was created again with fewer partitions: it has 1, and no partition"
+
+
+def a_topic_that_is_created_again_with_fewer_partitions_is_named_and_written_by_the_next_attempt(
+    kafka: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=3)
+    driver = Driver(kafka.bootstrap_servers, topic, tmp_path, **{"transaction.timeout.ms": 60_000})
+    driver.sink.validate()
+    driver.commit(1, driver.prepare(1, ["a"] * 50))
+    told = created_again(kafka, topic)
+    with pytest.raises(HoldfastError, match=told) as raised:
+        driver.prepare(2, ["b"] * 50)
+    assert not isinstance(raised.value, UserCodeError), "no record is to blame"
+    driver.commit(2, driver.prepare(2, ["c"], driver.more_writers()))
+    assert sorted(committed_values(driver.servers, topic)) == both("c")
+    driver.close()
+
+
+def a_record_is_not_blamed_for_a_partition_that_it_has_not_chosen(kafka: Any, new_topic: Any) -> None:
+    topic = new_topic(partitions=3)
+    properties = {"bootstrap.servers": kafka.bootstrap_servers}
+    sink = KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.AT_LEAST_ONCE)
+    writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, None), "sink", 0, 1))
+    writer.begin_epoch(1, "a", 0)
+    writer.write(["x"] * 100, None)
+    writer.prepare_commit()
+    told = created_again(kafka, topic)
+    with pytest.raises(HoldfastError, match=told) as raised:  # noqa: PT012
+        writer.write(["x"] * 100, None)
+        writer.prepare_commit()
+    assert not isinstance(raised.value, UserCodeError)
+    with pytest.raises(HoldfastError, match=told):
+        writer.close()
+    assert "it does not exist (any more)" in silence_of(properties, topic, 2)
 
 
 @pytest.mark.fault

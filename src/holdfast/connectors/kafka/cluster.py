@@ -60,7 +60,10 @@ def silence_of(settings: Mapping[str, Any], topic: str, partition: int) -> str:
         listed = client.list_topics(topic, timeout=_LEADER_S)
         found = listed.topics[topic].partitions.get(partition)
         broker = None if found is None else listed.brokers.get(found.leader)
-        who = "it has no leader" if broker is None else f"no answer from its leader, {broker.host}:{broker.port}"
+        if found is None:
+            who = "it does not exist (any more)"
+        else:
+            who = "it has no leader" if broker is None else f"no answer from its leader, {broker.host}:{broker.port}"
     except KafkaException:
         who = f"no broker at {settings.get('bootstrap.servers')} answers"
     return (

@@ -84,6 +84,10 @@ class RecordProducer:
         """The record with the latest timestamp: timestamp, topic, key and value. A failure does not tell timestamps."""
         callbacks = dict([self._told_of], on_delivery=self._on_delivery, error_cb=self._on_error)
         self._topics: set[str] = set()
+        self._undelivered: set[tuple[str, int]] = set()
+        """Topics and partitions of records that were not delivered."""
+        self._chosen = False
+        """Whether the program has chosen the partitions of records."""
         self._settings = settings
         self._servers = settings.get("bootstrap.servers", "")
         self._producer = Producer({**settings, **callbacks}, logger=_logger)
@@ -94,6 +98,7 @@ class RecordProducer:
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
+        self._undelivered.add((message.topic(), message.partition()))
         known = self._failed
         if (
             known is None
@@ -124,6 +129,7 @@ class RecordProducer:
                         self._latest = latest, topics[first], keys[first], batch.values[first]
                     headers = batch.headers or [[]] * n
                     partitions = batch.partitions or [-1] * n
+                    self._chosen = self._chosen or batch.partitions is not None
                     for topic, value, key, ts, head, partition in zip(
                         topics[at:], batch.values[at:], keys[at:], times[at:], headers[at:], partitions[at:], strict=True
                     ):
@@ -174,13 +180,13 @@ class RecordProducer:
         _logger.warning("%s: %d records have been waiting for the brokers for %.0f s", self._where, left, seconds)
 
     def _blames_a_record(self, error: KafkaError) -> bool:
-        """Whether a record is to blame; raises if it is its topic, which was deleted and has no partition any more."""
+        """Whether a record is to blame; raises if it is its topic, which was deleted, or created again."""
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             self.check_topics()
         return blames_a_record(error)
 
     def check_topics(self) -> None:
-        """Raise if a topic was deleted."""
+        """Raise if a topic was deleted, or created again with fewer partitions."""
         try:
             found = ClusterView(connection_settings(self._settings), read_committed=False).topics(self._topics)
         except BrokerUnavailable:
@@ -191,6 +197,23 @@ class RecordProducer:
                 "more). Create it, unless it is a changelog's: a running job restarts from its last checkpoint, and creates "
                 "those again"
             )
+        for name, partition in sorted(self._undelivered):
+            topic = found.get(name)
+            if topic is not None and partition >= topic.partitions and not self._chosen:
+                raise HoldfastError(
+                    f"{self._where}: records were not delivered: topic {name} at {self._servers} was created again with "
+                    f"fewer partitions: it has {topic.partitions}, and no partition {partition} any more. A running job "
+                    "restarts from its last checkpoint, and writes the records again"
+                )
+        for name in self._topics:
+            self._get_acquainted(name)
+
+    def _get_acquainted(self, topic: str) -> None:
+        """Let the client learn the topic's partitions."""
+        try:
+            self._producer.list_topics(topic, timeout=_ACQUAINTANCE_S)
+        except KafkaException as error:  # whoever waits for the brokers tells the reason
+            _logger.debug("%s: no metadata of topic %s yet: %s", self._where, topic, error.args[0].str())
 
     def close(self) -> None:
         """Close the client with its threads and connections; unsent records are lost."""
@@ -202,6 +225,8 @@ class RecordProducer:
             error, message = self._failed
             topic, partition = message.topic(), message.partition()
             place = f"topic {topic}, partition {partition}"
+            if error.code() in _BESIDE:  # the client does not tell the cause
+                self.check_topics()
             if self._blames_a_record(error):
                 key, value = message.key(), message.value()
                 if error.code() == KafkaError.INVALID_TIMESTAMP and self._latest[0] > time.time_ns() // 1_000_000:
@@ -261,25 +286,16 @@ class TransactionalProducer(RecordProducer):
         super().__init__(transactional_properties(properties, transactional_id, timeout_ms), where, uid)
         self.transactional_id = transactional_id
         self._state = _State.FREE
-        self._get_acquainted(topics)
+        # With the first answer, librdkafka drops its connection to the bootstrap server. If it looks for the transaction's
+        # coordinator before it has another one, it looks again half a second later. A topic that it does not know when the
+        # first record comes costs another 0.1 s at times. The second question is asked on a connection that stays.
+        for topic in (topics[0], topics[-1]):
+            self._get_acquainted(topic)
         self._retry(lambda seconds: self._producer.init_transactions(seconds), "init_transactions")
         described = client.describe([transactional_id])[transactional_id]
         if described is None:
             raise HoldfastError(f"{where}: Kafka does not know the transactional id {transactional_id} it has just assigned")
         self.identity: Prepared = described[1]
-
-    def _get_acquainted(self, topics: Sequence[str]) -> None:
-        """Connect to a broker, and learn the topics' partitions, before the id is acquired.
-
-        With the first answer, librdkafka drops its connection to the bootstrap server. If it looks for the transaction's
-        coordinator before it has another one, it looks again half a second later. A topic that it does not know when the
-        first record comes costs another 0.1 s at times. The second question is asked on a connection that stays.
-        """
-        for topic in (topics[0], topics[-1]):
-            try:
-                self._producer.list_topics(topic, timeout=_ACQUAINTANCE_S)
-            except KafkaException as error:  # `init_transactions` waits longer, and tells the reason
-                _logger.debug("%s: no metadata of topic %s yet: %s", self._where, topic, error.args[0].str())
 
     def open(self) -> None:
         """Open the transaction; the brokers learn of it with the first record."""
