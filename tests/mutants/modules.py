@@ -10,7 +10,7 @@ MODULES = {
     "runtime/plan/autoscaling.py": ["runtime/test_autoscaling.py"],
     "runtime/plan/event_time.py": ["runtime/test_late_records.py", "runtime/test_split_merge.py"],
     "runtime/plan/redistribution.py": ["runtime/test_redistribution.py", "runtime/test_completion.py"],
-    "runtime/protocol/alarm.py": ["runtime/test_unaligned.py"],
+    "runtime/protocol/alarm.py": ["runtime/test_alarm.py"],
     "runtime/protocol/alignment.py": ["runtime/test_alignment.py"],
     "runtime/protocol/completion.py": ["runtime/test_completion.py"],
     "runtime/protocol/epoch.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
