@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -207,6 +209,24 @@ def the_token_that_only_reads_changes_nothing(jobs: Jobs, metrics: JobMetrics) -
     reading = {"authorization": f"Bearer {read_token(jobs.server.token)}"}
     refused = httpx.patch(f"{jobs.server.url}/jobs/{ID}", headers=reading, timeout=300)
     assert (refused.status_code, "only reads" in refused.text) == (403, True)
+
+
+@pytest.mark.parametrize("page", ["savepoints", "stop", "holds", "samples"])
+def a_body_that_is_huge_or_nested_is_refused_before_it_takes_memory(
+    page: str, jobs: Jobs, client: httpx.Client, metrics: JobMetrics
+) -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 1 << 30:
+            sent += 1 << 20
+            yield bytes(1 << 20)
+
+    with suppress(httpx.WriteError):  # the server does not wait for the rest
+        assert client.post(f"/jobs/{ID}/{page}", content=endless()).status_code == 413
+    assert sent < 1 << 29
+    assert client.post(f"/jobs/{ID}/{page}", content=b"[" * 50_000).status_code == 400
 
 
 def a_number_of_thousands_of_digits_is_a_bad_request(jobs: Jobs, client: httpx.Client, metrics: JobMetrics) -> None:

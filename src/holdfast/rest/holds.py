@@ -18,6 +18,7 @@ from holdfast.checkpoint.holds import LONGEST_S, Hold, Holds
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common.job_client import HeldCheckpoint
 from holdfast.errors import CheckpointError, HoldfastError, StorageError
+from holdfast.rest.bodies import body_of
 from holdfast.rest.client import Refused, RestClient
 
 __all__ = ["HoldsCheckpoints", "begin_hold", "held_by_request", "holds_of", "release_hold", "renew_hold"]
@@ -96,7 +97,7 @@ def release_hold(request: Request, retention: HoldsCheckpoints) -> None:
 
 
 async def _seconds(request: Request) -> float:
-    body = await request.body()
+    body = await body_of(request)
     try:
         wanted = orjson.loads(body or b"{}").get("seconds", _SECONDS)
         if not isinstance(wanted, (int, float)) or not _LEAST_S <= wanted <= LONGEST_S:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from holdfast.errors import HoldfastError
+from holdfast.rest.bodies import body_of
 
 __all__ = ["Sample", "TakesSamples", "begin_sample", "sample_shape"]
 
@@ -43,7 +44,7 @@ async def begin_sample(request: Request, job: TakesSamples) -> Future[Any]:
         HTTPException: the request is invalid, or there is no such edge.
     """
     try:
-        wanted = orjson.loads(await request.body())
+        wanted = orjson.loads(await body_of(request))
         sender, receiver = str(wanted["from"]), str(wanted["to"])
     except (ValueError, KeyError, TypeError):
         raise HTTPException(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from concurrent.futures import Future
 from typing import Protocol
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from holdfast.errors import HoldfastError
+from holdfast.rest.bodies import body_of
 
 __all__ = ["TakesSavepoints", "begin_savepoint"]
 
@@ -35,9 +36,9 @@ async def begin_savepoint(request: Request, job: TakesSavepoints, *, stop: bool)
     Raises:
         HTTPException: the request is invalid, or the savepoint cannot be written.
     """
-    body = await request.body()
+    body = await body_of(request)
     try:
-        wanted = json.loads(body or b"{}")
+        wanted = orjson.loads(body or b"{}")
         directory = wanted.get("targetDirectory") or wanted.get("target-directory")
         drain = wanted.get("drain", False)
         stop = stop or bool(wanted.get("cancel-job", False))
