@@ -165,7 +165,7 @@ class ChangelogLog(ChangelogReader, Protocol):
     writer: str
     """The job (`writer_of`)."""
 
-    def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
+    def begin(self, epoch: Epoch, committed: CheckpointId) -> None:
         """Begin an epoch; what an abandoned attempt has written stays invisible."""
 
     def append(self, rows: Iterable[Row]) -> None:

@@ -131,7 +131,7 @@ class LocalStore(Protocol):
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Prepare for the first checkpoint with a new base or a merged delta, which has these handles."""
 
-    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+    def flushing(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
         """Flush the rows of these handles, or newer ones, to the store in steps.
 
         Between two steps epochs may run. At the end, a restart on this host need not read the handles' deltas, and a base
@@ -199,7 +199,7 @@ class Materialisation(Protocol):
         """Begin a base of checkpointed state. The returned function runs in the background and returns the stored files.
 
         Args:
-            state: The state, between two epochs. What the base is to cover is in the store (`LocalStore.settling`).
+            state: The state, between two epochs. What the base is to cover is in the store (`LocalStore.flushing`).
             new_path: Returns a unique storage path for a kind of file.
             ended: Whether the subtask has ended, so that the result is no longer needed.
         """

@@ -63,7 +63,7 @@ class HeapStore:
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
-    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+    def flushing(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
         """Do nothing: memory does not outlive the process, and a base reads the rows there."""
         return iter(())
 

@@ -100,7 +100,7 @@ class KeyedStateBackend:
         self._pending: Future[list[Handle]] | None = None
         self._begun: tuple[Epoch, Base | Merge, int] = Epoch(0), Base(), 0
         """The epoch in which the pending base or merge began, which of the two, and how many deltas a base covers."""
-        self._settling: tuple[Iterator[None], list[Handle]] | None = None
+        self._flushing: tuple[Iterator[None], list[Handle]] | None = None
         """The running flush, and the last delta whose rows the local store will have after it."""
         self._failures = 0
         self._changed = 0.0
@@ -227,14 +227,14 @@ class KeyedStateBackend:
         wanted = due(handles, self._bases.linked) if self._pending is None else None
         if wanted is not None and self._failures:  # a base needs no delta, which may be damaged
             wanted = Base()
-        if self._settling is None and self._has_to_settle(handles, wanted):
-            self._settling = self._local.settling(self.state, handles), handles[-1].deltas[-1:]
+        if self._flushing is None and self._flush_is_due(handles, wanted):
+            self._flushing = self._local.flushing(self.state, handles), handles[-1].deltas[-1:]
             self._changed = 0.0
         last: list[Handle] = []
-        if self._settling is not None:
-            steps, last = self._settling
+        if self._flushing is not None:
+            steps, last = self._flushing
             if next(steps, self) is self:
-                self._settling = None
+                self._flushing = None
             elif (wanted := self._meanwhile(wanted, self._covered(handles, last))) is None:
                 return
         if wanted is not None or self._migration is not None:
@@ -244,7 +244,7 @@ class KeyedStateBackend:
             job = self._merge(wanted, new_path) if isinstance(wanted, Merge) else self._base(new_path)
             self._pending = self._uploads.submit(job)
 
-    def _has_to_settle(self, handles: list[KeyedHandle], wanted: Base | Merge | None) -> bool:
+    def _flush_is_due(self, handles: list[KeyedHandle], wanted: Base | Merge | None) -> bool:
         """Whether the store is to get all checkpointed rows, before what is ``wanted`` begins or because it lacks many."""
         if isinstance(wanted, Base) or (wanted is not None and self.state.restored_memory()):
             return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
@@ -257,9 +257,9 @@ class KeyedStateBackend:
         deltas = handles[-1].deltas
         return deltas.index(last[0]) + 1 if last and last[0] in deltas else 0
 
-    def _meanwhile(self, wanted: Base | Merge | None, settled: int) -> Merge | None:
-        """What may begin before the store is settled up to a delta: a merge of later ones, so that the delta stays."""
-        return part_of(wanted, settled) if isinstance(wanted, Merge) and not self.state.restored_memory() else None
+    def _meanwhile(self, wanted: Base | Merge | None, flushed: int) -> Merge | None:
+        """What may begin before the store is flushed up to a delta: a merge of later ones, so that the delta stays."""
+        return part_of(wanted, flushed) if isinstance(wanted, Merge) and not self.state.restored_memory() else None
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin a base of the checkpointed state; the returned function stores it."""

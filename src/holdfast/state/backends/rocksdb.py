@@ -127,7 +127,7 @@ class RocksDBLocalStore:
         self._evolved: Callable[[], str] = lambda: ""
         """Returns the `OperatorSchema.evolved` of the state."""
         self._followed: Sequence[KeyedHandle] = ()
-        self._settled = ""
+        self._flushed = ""
         """As in `_Meta`."""
         self._foreign = b""
         """The bases that the store continues, if it was not built from their files."""
@@ -186,7 +186,7 @@ class RocksDBLocalStore:
                 if self._reusable(store, handles, evolved):
                     self.reused = self._compaction_off = True
                     meta = _Meta.of(store)
-                    self._settled = meta.settled
+                    self._flushed = meta.settled
                     if meta.foreign and meta.lineage == self._lineage(handles):
                         self._foreign, self.files = meta.lineage, []
                         assert self._linked is not None
@@ -254,18 +254,18 @@ class RocksDBLocalStore:
         self.store.set_meta(msgspec.msgpack.encode(self._meta(handles)))
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
-        """The deltas after the last settled one."""
+        """The deltas after the last flushed one."""
         paths = paths_of(deltas)
-        return deltas[paths.index(self._settled) + 1 :] if self._settled in paths else deltas
+        return deltas[paths.index(self._flushed) + 1 :] if self._flushed in paths else deltas
 
-    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+    def flushing(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
         """Write all checkpointed rows, some with each step; all of them at once would be a pause of seconds.
 
         The record that says that the rows are in the store becomes durable after them.
         """
         last = (_deltas(handles) or [""])[-1]
         yield from state.flushing()
-        self._settled = last
+        self._flushed = last
         self.follow(self._followed)
         self.store.flush(wait=False)
         while not self.store.flushed_ahead():  # a base waits for the rest
@@ -281,9 +281,9 @@ class RocksDBLocalStore:
         The record is in the files before the checkpoint can be complete. Otherwise a killed process would leave a store that
         names an earlier base, or a delta that was merged.
         """
-        settled, left = _deltas(self._followed), set(_deltas(handles))
-        del settled[settled.index(self._settled) + 1 if self._settled in settled else 0 :]
-        self._settled = next((path for path in reversed(settled) if path in left), "")
+        flushed, left = _deltas(self._followed), set(_deltas(handles))
+        del flushed[flushed.index(self._flushed) + 1 if self._flushed in flushed else 0 :]
+        self._flushed = next((path for path in reversed(flushed) if path in left), "")
         new = self._meta(handles)
         meta = msgspec.structs.replace(self._meta(self._followed), next_lineage=new.lineage, next_delta=new.last_delta)
         self.store.set_meta(msgspec.msgpack.encode(meta))
@@ -294,7 +294,7 @@ class RocksDBLocalStore:
         last = deltas[-1] if deltas else ""
         lineage = self._lineage(handles)
         foreign = lineage == self._foreign
-        return _Meta(lineage, last, self._evolved(), self.migrated, settled=self._settled, foreign=foreign)
+        return _Meta(lineage, last, self._evolved(), self.migrated, settled=self._flushed, foreign=foreign)
 
     def _lineage(self, handles: Sequence[KeyedHandle]) -> bytes:
         groups = self._place.groups
@@ -420,7 +420,7 @@ class RocksDBFiles:
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Copy the settled store; with too much data in level 0, first wait for a compaction, unless the files are linked.
+        """Copy the flushed store; with too much data in level 0, first wait for a compaction, unless the files are linked.
 
         Whoever restores some key groups reads the files of level 0 as a whole, or links them.
         A later copy may hold newer rows. They are checkpointed by then, and their deltas are applied to this base again.
