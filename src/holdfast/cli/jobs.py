@@ -106,7 +106,7 @@ def _listed(job: RunningJob) -> dict[str, Any]:
         "records-per-second": view["rates"]["in"],
         "backlog": view["backlog"],
         "driver-pid": job.record.pid if job.record is not None else None,
-        "stands-still": view["stands_still"],
+        "stands-still": view.get("stands_still", []),
     }
 
 

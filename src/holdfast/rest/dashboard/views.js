@@ -47,7 +47,7 @@ export function jobPage(state, actions) {
   const content = { overview, epochs, failures, late, state: stateTab, metrics, settings }[route.tab];
   return h("div", { key: view.id },
     h("div", { class: "job-head" },
-      h("div", {}, h("h1", {}, view.name, " ", badge(view.state)),
+      h("div", {}, h("h1", {}, view.name, " ", badge(view.state), view.stands_still?.length ? h("span", { class: "badge state-failed" }, "stands still") : ""),
         h("p", { class: "dim" }, h("code", {}, view.id), " · for ", span((over ? view.ended : view.now) - view.started), view.restored ? ` · resumed from checkpoint ${view.restored.id}` : "")),
       h("div", { class: "buttons" },
         h("button", { type: "button", disabled: over, onclick: () => actions.open("savepoint") }, "Savepoint"),
@@ -69,7 +69,7 @@ function overview(state, actions) {
   const done = recent.filter((e) => !e.failed);
   const figures = [
     ["Records/s", count(view.rates.in), `${count(view.rates.out)}/s out · ${count(view.records.in)} read`, rates],
-    ["Backlog", count(view.backlog), view.backlog ? `records, ${span((1000 * view.backlog) / Math.max(view.rates.in, 1e-3))} of reading` : "the job keeps up", done.map((e) => e.backlog)],
+    ["Backlog", count(view.backlog), view.backlog ? `records, ${span((1000 * view.backlog) / Math.max(view.rates.in, 1e-3))} of reading` : view.stands_still?.length ? "after the last epoch" : "the job keeps up", done.map((e) => e.backlog)],
     ["Event time is behind by", view.watermark === null ? "–" : span(view.lag), view.watermark === null ? "no watermark yet" : "watermark " + clock(view.watermark), []],
     ["Epoch", done.length ? span(done[done.length - 1].duration) : "–", done.length ? `number ${done[done.length - 1].number}` : "none yet", done.map((e) => e.duration)],
     ["State", bytes(view.checkpoint && view.checkpoint.state_size), view.checkpoint ? `checkpoint ${view.checkpoint.id}, ${span(view.now - view.checkpoint.at)} ago` : "no checkpoint yet", done.map((e) => e.state_size)],

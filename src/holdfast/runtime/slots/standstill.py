@@ -35,9 +35,9 @@ _COMPUTES = 0.1
 """A thread with a larger share of a processor's time computes, even where others want it, too."""
 _RESTS = 0.05
 """A process with a smaller share waits, in all of its threads: it computes, receives and writes nothing."""
-_WAITS_PER_S = 20.0
-"""With more waits a second it does not stay in one, but goes on slowly."""
-
+_WAITS_PER_S = 200.0
+"""With more waits a second it does not stay in one, but goes on slowly. The client of Kafka looks 100 times a second whether
+its records have arrived."""
 _WAITS = "Holdfast waits"
 _SYSTEMS = {
     os.path.join("checkpoint", "stores"): "the checkpoint storage",
