@@ -106,7 +106,7 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
     state: str
     """The name of its handles (`holdfast.state.changelogs.changelog.name_of`)."""
     seed: str
-    """Names the time since which every change was added to what the log held. With another one, copies are worthless."""
+    """Names a period in which every change was added to the log's content. Copies of another period are worthless."""
     sliced: list[int]
     """The ids of the states whose keys have slices."""
     others: str = ""
@@ -166,7 +166,7 @@ class ChangelogLog(ChangelogReader, Protocol):
     """The job (`writer_of`)."""
 
     def begin(self, epoch: Epoch, committed: CheckpointId) -> None:
-        """Begin an epoch; what an abandoned attempt has written stays invisible."""
+        """Begin an epoch; records of an abandoned attempt stay invisible. ``committed``: the last committed checkpoint."""
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write rows in the epoch's transaction."""
@@ -181,4 +181,4 @@ class ChangelogLog(ChangelogReader, Protocol):
         """Commit the transactions of a complete checkpoint, unless they are gone."""
 
     def settled(self, partitions: Iterable[int]) -> bool:
-        """Whether no transaction in these partitions is open: what is committed can be read."""
+        """Whether no transaction in these partitions is open, so that all committed records can be read."""

@@ -56,7 +56,7 @@ _CHECKSUM = slice(_FIELDS.size, _FIELDS.size + 16)
 _HEADER = _FIELDS.size + 16
 _WORTH_COMPRESSING = 128
 _LITTLE = 16
-"""Bytes that save less than one in so many are stored as they are: whoever reads them would decompress them all for it."""
+"""Bytes that compression shrinks by less than one in this many are stored as they are: reading them is quicker."""
 _AT_ONCE = 8 << 20
 """Bytes read and written at a time while a file is copied."""
 

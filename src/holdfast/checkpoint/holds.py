@@ -61,12 +61,12 @@ class Holds:
             return hold
 
     def adopt(self, hold: Hold, seconds: float) -> None:
-        """Go on with a hold of an earlier driver for so many seconds from now, whatever its ``until``."""
+        """Continue a hold of an earlier driver for this many seconds from now, whatever its ``until``."""
         with self._lock:
             self._holds[hold.id] = replace(hold, until=self._clock() + seconds)
 
     def renew(self, hold_id: str, seconds: float) -> Hold:
-        """Let a hold end so many seconds from now.
+        """Let a hold end this many seconds from now.
 
         Raises:
             KeyError: it has ended, and with it the protection of its checkpoint.

@@ -74,7 +74,7 @@ class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What changed between two checkpoints."""
+    """The changes between two checkpoints."""
 
     reset: list[str] = []
     """Uids of operators whose content in earlier layers is obsolete."""

@@ -371,7 +371,7 @@ class CheckpointLog(LogReader):
         verify: Verify | None,
         judge: Callable[[CheckpointMetadata], object],
     ) -> tuple[LogFacts, Start, _Loaded]:
-        """Put a take-over at the log's end; returns the log's state after it, and what the driver starts from."""
+        """Put a take-over at the log's end; returns the log's new state, and the checkpoint from which the driver starts."""
         hint = self._hint()
         while True:
             facts = self._at_the_end(hint, lambda tail: self._read_for(tail, restore_from, savepoint))

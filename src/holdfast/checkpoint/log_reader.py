@@ -225,7 +225,7 @@ class LogReader:
             raise CorruptFile(self._where(visible), f"missing, and its output may be visible. {self._mending(tail)}")
 
     def _mending(self, tail: LogPosition) -> str:
-        """What to do about a log that ends at this position, and cannot be read."""
+        """The remedy for a log that ends at this position and cannot be read."""
         at = tail
         while at > 0 and tail - at < _LOOKED_AT:
             try:

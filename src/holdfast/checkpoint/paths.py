@@ -192,11 +192,11 @@ class JobPaths:
 
     @property
     def standstills_prefix(self) -> str:
-        """Prefix of what task slots tell of tasks that last."""
+        """Prefix of the task slots' reports of long tasks."""
         return f"{self.directory}/slots/"
 
     def standstill(self, host: str, process: int) -> str:
-        """The path of what a task slot tells of its task."""
+        """The path of a task slot's report of its task."""
         return f"{self.standstills_prefix}{safe_name(host)}-{process}"
 
     @property

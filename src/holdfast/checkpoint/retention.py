@@ -186,13 +186,13 @@ class Retention:
                 raise CheckpointError(
                     "another driver may have taken the job over: hold again, with that driver if there is one"
                 )
-        except BaseException:  # whatever happened, nobody learns of the hold
-            self.holds.remove(hold.id)  # the next clean-up deletes what was stored
+        except BaseException:  # on any failure, the caller does not learn of the hold
+            self.holds.remove(hold.id)  # the next clean-up deletes its file
             raise
         return hold
 
     def renew(self, hold_id: str, seconds: float) -> Hold:
-        """Let a hold end so many seconds from now; a later driver, too, keeps it for so long.
+        """Let a hold end this many seconds from now, in a later driver, too.
 
         Raises:
             KeyError: it has ended, and with it the protection of its checkpoint.
@@ -203,7 +203,7 @@ class Retention:
         return hold
 
     def _store_hold(self, hold: Hold, seconds: float) -> None:
-        """Put a hold where later drivers find it; nothing to do if it is there already."""
+        """Store a hold for later drivers, unless it is stored already."""
         name = HoldName(hold.checkpoint_id, ceil(seconds), hold.id)
         before = self._stored_holds.get(hold.id)
         if name == before:

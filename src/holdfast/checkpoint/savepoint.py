@@ -67,7 +67,7 @@ _DIGEST = "#digest="
 _SUFFIXES = (".dump", ".list")
 _VERSION = 1
 REMEDY = "put it back from a copy of the savepoint, or start from another one"
-"""What to do about a damaged file of a savepoint."""
+"""The remedy for a damaged file of a savepoint."""
 Verify = Callable[[str, bytes], None]
 
 
@@ -117,7 +117,7 @@ def same_savepoint(stored: str, name: str) -> bool:
 
 
 def is_still(storage: Storage, name: str) -> bool:
-    """Whether a directory has the savepoint of this name, or what is left of one.
+    """Whether a directory has the savepoint of this name, or remains of it.
 
     Raises:
         StorageError: the storage does not answer.
@@ -242,7 +242,7 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
 
 
 def _instead(storage: Storage) -> str:
-    """What a directory without ``_metadata`` is, for the error."""
+    """Describe a directory without ``_metadata``, for the error."""
     try:
         if storage.exists(BEGUN):
             return ": this savepoint was not completed"

@@ -79,14 +79,14 @@ class LogFacts:
     claim: bool = False
     """Whether that savepoint is the job's, and not deleted yet."""
     copy: SavepointCopy | None = None
-    """What the last driver's start has copied, if it is on trial."""
+    """The files that the last driver's start copied, if it is on trial."""
     unreadable: CheckpointId = NO_CHECKPOINT
     """The newest position of a log whose end cannot be read, so that ``completed`` is unknown; 0: it can."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a driver starts from."""
+    """The checkpoint from which a driver starts, and how."""
 
     candidates: tuple[CheckpointRecord, ...]
     """The checkpoints that it may continue from, newest first."""
@@ -100,7 +100,7 @@ class Start:
 
 
 def started(facts: LogFacts, going_back: CheckpointRecord | None, savepoint: FromSavepoint | None) -> Start:
-    """Decide what a driver starts from.
+    """Decide from which checkpoint a driver starts.
 
     Args:
         facts: The log's content.

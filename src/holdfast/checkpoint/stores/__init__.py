@@ -1,1 +1,1 @@
-"""Object stores: plain I/O on a directory, S3, Google Cloud Storage, Azure or HDFS, and what all share around it."""
+"""Object stores: plain I/O on a directory, S3, Google Cloud Storage, Azure or HDFS, and what they share."""

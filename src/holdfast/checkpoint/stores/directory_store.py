@@ -198,7 +198,7 @@ def _write_past_cache(path: str, data: memoryview) -> int:
     if sys.platform != "linux":
         return 0
     written = 0
-    with suppress(OSError):  # what is left is written through the page cache, or that fails, too
+    with suppress(OSError):  # the rest is written through the page cache, or fails there, too
         descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
             with mmap.mmap(-1, _AT_ONCE) as aligned:
