@@ -17,11 +17,13 @@ import xxhash
 
 from holdfast.checkpoint.changelog import LogRecord, Marker, MarkerKey, Row
 from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.connectors.kafka.changelogs.changelog_reader import record_of
+from holdfast.connectors.kafka.sink.tokens import Token, token_of
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from holdfast.errors import CorruptFile, IncompatibleState
+from holdfast.errors import ConfigurationError, CorruptFile, IncompatibleState
 from holdfast.state.backends.delta_merge import DeltaMerge
 from holdfast.state.cells.entries import MOST_IN_ROW
 from holdfast.state.cells.row_pieces import keys_of_head
@@ -338,3 +340,16 @@ def test_a_row_of_a_changelog_never_replaces_what_its_copy_notes_of_itself(key: 
         copy.catch_up()
     assert not copy.begun
     copy.close()
+
+
+def test_a_hostile_record_of_the_token_topic_is_refused_and_named() -> None:
+    def message(value: bytes | None) -> Any:
+        return SimpleNamespace(value=lambda: value, topic=lambda: "tokens", offset=lambda: 7)
+
+    stored = {"version": 1, "generation": 3, "epoch": 9, "id": "holdfast-1", "job": "payments"}
+    assert token_of(message(msgspec.json.encode(stored))) == Token(3, Epoch(9), "holdfast-1", "payments")
+    del stored["job"]
+    assert token_of(message(msgspec.json.encode(stored))).job_name == ""
+    for value in (None, b"", b"[" * 100_000, b"{}", b"7", b"\xff", msgspec.json.encode({**stored, "epoch": "9"})):
+        with pytest.raises(ConfigurationError, match=r"topic tokens .* offset 7 is none"):
+            token_of(message(value))

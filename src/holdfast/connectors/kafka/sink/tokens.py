@@ -56,6 +56,35 @@ _NOT_READABLE = (
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
+class _Stored(msgspec.Struct):
+    """The stored form of a token."""
+
+    generation: int
+    epoch: int
+    id: str
+    job: str = ""
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def token_of(message: Any) -> Token:
+    """The token in a message of the topic.
+
+    Raises:
+        ConfigurationError: no sink has written it. It stays there, so that a restart would not help.
+    """
+    try:
+        stored = _decode(message.value())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise ConfigurationError(
+            f"the topic {message.topic()} holds the exactly-once Kafka sink's tokens, but its record at offset "
+            f"{message.offset()} is none ({error}), so that it is unknown what was committed. Something else writes to the "
+            "topic: see who may. If you delete the topic, output whose commit was not known may be written again"
+        ) from error
+    return Token(stored.generation, Epoch(stored.epoch), stored.id, stored.job)
+
+
 @dataclass(frozen=True)
 class Token:
     """The name of the last output that a writer has committed for one driver of its job."""
@@ -263,8 +292,7 @@ def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True)
             if message is not None:
                 error = message.error()
                 if error is None:
-                    data = msgspec.json.decode(message.value())
-                    tokens[message.key()] = Token(data["generation"], data["epoch"], data["id"], data.get("job", ""))
+                    tokens[message.key()] = token_of(message)
                     if message.offset() + 1 >= end:
                         return tokens
                 elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
