@@ -59,6 +59,13 @@ def with_lateness(program: Program, line: str) -> str:
     return _in_place(line, ".allowed_lateness(10)")
 
 
+def with_another_size(program: Program, line: str) -> str:
+    """Where only the elements in windows are told: each is in as many, of the one size or of the other."""
+    if ".process(Gathered())" not in line or "EventTimeWindows.of" not in line:
+        return line
+    return re.sub(r"milliseconds\((\d+)\)", lambda found: f"milliseconds({int(found[1]) // 2})", line)
+
+
 _CHANGES: tuple[Callable[[Program, str], str], ...] = (
     with_a_clear,
     without_a_clear,
@@ -66,4 +73,5 @@ _CHANGES: tuple[Callable[[Program, str], str], ...] = (
     with_an_evictor,
     with_a_trigger,
     with_lateness,
+    with_another_size,
 )

@@ -18,6 +18,15 @@ from .models import Stream
 
 GRID = 10
 KEYS = "abc"
+SETTINGS = (
+    *("", "", "", "", ".disable_chaining()", ".start_new_chain()"),
+    *('.set_description("drawn")', ".set_buffer_timeout(5)", '.slot_sharing_group("drawn")'),
+)
+"""Settings of an operator that change no result."""
+
+
+IDLENESS = ".with_idleness(Duration.of_hours(8))"
+"""No split is silent for so long, however the wall clock is set."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,19 @@ class Drawing:
     def add(self, text: str, stream: Stream, *inputs: str, stage: int = 0) -> str:
         """A line of the program, with the stream that it makes."""
         name = self.next_name()
-        self.lines.append(f'{name} = {text}.uid("{name}")')
+        setting = self.one_of(*SETTINGS)
+        self.lines.append(f'{name} = {text}{setting}.uid("{name}")')
         self.streams[name] = stream
         self.stages[name] = stage + max((self.stages[each] for each in inputs), default=0)
         self.read.update(inputs)
         return name
+
+    def input_of(self, name: str) -> Stream:
+        """A stream as a keyed operator gets it. In BATCH mode that is in the order of time; equal times as they come."""
+        stream = self.streams[name]
+        if not self.batch:
+            return stream
+        return replace(stream, elements=tuple(sorted(stream.elements, key=lambda element: element.timestamp)))
 
     def next_name(self) -> str:
         return f"s{len(self.stages) + 1}"
@@ -99,16 +116,14 @@ class Drawing:
 # ---- sources ----------------------------------------------------------------------------------------------------------
 
 
-records = st.lists(
-    st.tuples(
-        st.integers(0, 2),  # the key
-        st.sampled_from([0, 1, 2, 5]),  # how far time goes on
-        st.sampled_from([0, 0, 0, 1, 2, 4, 7]),  # how far the record is behind
-        st.integers(1, 9),  # its number
-    ),
-    min_size=1,
-    max_size=30,
+record = st.tuples(
+    st.integers(0, 2),  # the key
+    st.sampled_from([0, 1, 2, 5]),  # how far time goes on
+    st.sampled_from([0, 0, 0, 1, 2, 4, 7]),  # how far the record is behind
+    st.integers(1, 9),  # its number
 )
+records = st.one_of(st.lists(record, min_size=8, max_size=16), st.lists(record, min_size=1, max_size=12))
+"""Most faults need several elements of a key, over several epochs; a program that is shown has as few as need be."""
 
 
 def source(d: Drawing) -> str:
@@ -122,25 +137,31 @@ def source(d: Drawing) -> str:
         times[split] += step * GRID
         record = (KEYS[key], max(times[split] - lag * GRID, 0), number)
         splits[f"{name}-{split}"].append(list(record) if d.in_place else record)
+    if d.one_of(False, False, True):
+        splits[f"{name}-empty"] = []
     d.sources[name] = splits
     how, delay = d.one_of(
         ("for_monotonous_timestamps()", 0),
         ("for_bounded_out_of_orderness(Duration.of_millis(20))", 20),
         ("for_generator(Punctuated)", None),
     )
+    how += d.one_of("", "", IDLENESS)
+    if d.one_of(*[False] * 7, True):
+        return collection(d, name, splits)
     if d.one_of(False, False, True):
         return behind(d, name, splits, how, delay)
     strategy = f"WatermarkStrategy.{how}.with_timestamp_assigner(time_of)"
     text = f'env.from_source(SplitSource({name.upper()}, cut, seed), {strategy}, "{name}")'
-    return d.add(text, arrived(d, splits, delay))
+    stream = arrived(d, splits, delay)
+    if d.one_of(*[False] * 7, True):
+        return d.add(f"{text}.set_parallelism(1)", models.spread(stream))
+    return d.add(text, stream)
 
 
 def arrived(d: Drawing, splits: dict[str, list[Any]], delay: int | None) -> Stream:
-    """What a source gives. In BATCH mode no functions are drawn that depend on the order, which is that of time there."""
+    """What a source gives. In BATCH mode nothing is late."""
     elements = models.timed(splits, delay)
-    if d.batch:
-        return Stream(tuple(replace(each, passed=models.NEVER) for each in elements), ordered=False)
-    return Stream(elements)
+    return Stream(tuple(replace(each, passed=models.NEVER) for each in elements) if d.batch else elements)
 
 
 def behind(d: Drawing, name: str, splits: dict[str, list[Any]], how: str, delay: int | None) -> str:
@@ -155,11 +176,28 @@ def behind(d: Drawing, name: str, splits: dict[str, list[Any]], how: str, delay:
     return d.add(text, arrived(d, raised, delay))
 
 
+def collection(d: Drawing, name: str, splits: dict[str, list[Any]]) -> str:
+    """A collection in which elements that are equal are one object. Its elements are spread, and none may be late."""
+    strategy = "WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(1000)).with_timestamp_assigner(time_of)"
+    text = f"env.from_collection(shared({name.upper()})).map(Plus(1, {d.changing()}))"
+    text += f".assign_timestamps_and_watermarks({strategy})"
+    together = {"all": [(key, time, number + 1) for some in splits.values() for key, time, number in some]}
+    return d.add(text, models.spread(arrived(d, together, 1000)))
+
+
 # ---- element by element -----------------------------------------------------------------------------------------------
 
 
 def plus(d: Drawing, of: str) -> Any:
-    return d.add(f"{of}.map(Plus(3, {d.changing()}))", models.each(d.streams[of], lambda v: [(v[0], v[1], v[2] + 3)]), of)
+    declared = "" if d.in_place else d.one_of("", ", ELEMENT")
+    return d.add(
+        f"{of}.map(Plus(3, {d.changing()}){declared})", models.each(d.streams[of], lambda v: [(v[0], v[1], v[2] + 3)]), of
+    )
+
+
+def kept(d: Drawing, of: str) -> Any:
+    """A function that keeps what it returns, and returns it again."""
+    return d.add(f"{of}.map(Kept())", d.streams[of], of)
 
 
 def twice(d: Drawing, of: str) -> Any:
@@ -224,7 +262,7 @@ def keyed(d: Drawing, of: str) -> tuple[str, Callable[[Any], Any]]:
 
 
 def rolling(d: Drawing, of: str) -> Any:
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered:  # each result depends on the order
         return False
     in_place = d.changing()
@@ -238,11 +276,14 @@ def rolling(d: Drawing, of: str) -> Any:
         ("min_by(2)", lambda a, b: b if b[2] < a[2] else a),
         ("max_by(2)", lambda a, b: b if b[2] > a[2] else a),
     )
-    return d.add(f"{of}.key_by(key_of).{how.format(in_place)}", models.rolled(stream, combine), of)
+    model = models.rolled(stream, combine)
+    if d.batch:
+        model = replace(model, elements=tuple(mine[-1] for mine in model.by_key.values()))
+    return d.add(f"{of}.key_by(key_of).{how.format(in_place)}", model, of)
 
 
 def numbered(d: Drawing, of: str) -> Any:
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered:  # each result depends on the order
         return False
     kind, typed, ttl = (
@@ -256,7 +297,7 @@ def numbered(d: Drawing, of: str) -> Any:
 
 
 def timers(d: Drawing, of: str) -> Any:
-    stream = d.streams[of]
+    stream = d.input_of(of)
     size, again, kind = d.one_of(10, 20, 30), d.one_of(0, 1, 2), d.one_of("none", "list", "reducing")
     behind = max((each.passed - each.timestamp for each in stream.elements), default=0)
     delay = d.one_of(0, 7, 10) + max(behind, 0) + 1  # a timer in the past rings at a time that is not defined
@@ -267,4 +308,4 @@ def timers(d: Drawing, of: str) -> Any:
     return d.add(f"{by}.process(Timers({size}, {delay}, {again}, {kind!r}, {d.changing()}))", model, of, stage=1)
 
 
-OPERATIONS = [plus, twice, no_multiple, project, split, spread, union, rolling, numbered, timers, timers]
+OPERATIONS = [plus, kept, twice, no_multiple, project, split, spread, union, rolling, numbered, timers, timers]

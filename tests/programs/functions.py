@@ -23,6 +23,7 @@ from holdfast.datastream import (
     ReduceFunction,
     ReducingStateDescriptor,
     StateTtlConfig,
+    TimeDomain,
     ValueStateDescriptor,
 )
 
@@ -71,6 +72,12 @@ def difference(one: Any, other: Any) -> int:
     return abs(one[2] - other[2])
 
 
+def shared(splits: dict[str, list[Any]]) -> list[Any]:
+    """All elements; those that are equal are one object."""
+    found: dict[Any, Any] = {}
+    return [found.setdefault(tuple(element), element) for some in splits.values() for element in some]
+
+
 def partition_of(key: Any, partitions: int) -> int:
     return sum(str(key).encode()) % partitions
 
@@ -89,6 +96,16 @@ class Plus(MapFunction):
             value[2] += self.by
             return value
         return value[0], value[1], value[2] + self.by
+
+
+class Kept(MapFunction):
+    """The element: for those that are equal one object, which the function keeps."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def map(self, value: Any) -> Any:
+        return self.kept.setdefault(tuple(value), value)
 
 
 class Twice(FlatMapFunction):
@@ -339,6 +356,92 @@ class Last(KeyedProcessFunction):
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         yield self.best.value()
         self.best.clear()
+
+
+# ---- processing time --------------------------------------------------------------------------------------------------
+
+
+class Gathered(KeyedProcessFunction):
+    """At the end of all time, all elements of a key; those that are alike once, or each."""
+
+    def __init__(self, once: bool = False) -> None:
+        self.once = once
+
+    def open(self, runtime_context: Any) -> None:
+        self.all = runtime_context.get_list_state(ListStateDescriptor("all"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.all.add((value[1], value[2]))
+        ctx.timer_service().register_event_time_timer(END)
+        return iter(())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        key = ctx.get_current_key()
+        found = list(self.all.get())
+        yield key, -1, digest([(key, *each) for each in (set(found) if self.once else found)], False)
+        self.all.clear()
+
+
+class Totals(KeyedProcessFunction):
+    """At the end of all time, the sum of each key's numbers; or nothing, if it is told what it may be at most."""
+
+    def __init__(self, most: dict[Any, int] | None) -> None:
+        self.most = most
+
+    def open(self, runtime_context: Any) -> None:
+        self.total = runtime_context.get_reducing_state(
+            ReducingStateDescriptor("total", lambda one, other: one + other, Types.LONG())
+        )
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.total.add(value[2])
+        if self.most is None:
+            ctx.timer_service().register_event_time_timer(END)
+        elif self.total.get() > self.most[value[0]]:
+            raise ValueError(f"{self.total.get()} of {value[0]} have come")
+        return iter(())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        yield ctx.get_current_key(), -1, self.total.get()
+        self.total.clear()
+
+
+class Waits(KeyedProcessFunction):
+    """Elements wait for some processing time. At the end of all time, each key tells which have come.
+
+    A timer that rings early, twice, or although it was deleted is an error.
+    """
+
+    def __init__(self, delay: int, in_place: bool = False) -> None:
+        self.delay, self.in_place = delay, in_place
+
+    def open(self, runtime_context: Any) -> None:
+        self.waiting = runtime_context.get_map_state(MapStateDescriptor("waiting", Types.LONG(), Types.PICKLED_BYTE_ARRAY()))
+        self.rung = runtime_context.get_list_state(ListStateDescriptor("rung"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        due = timers.current_processing_time() // 2 * 2 + self.delay * 2  # even; odd ones are deleted
+        self.waiting.put(due, [*(self.waiting.get(due) or []), (value[1], value[2])])
+        timers.register_processing_time_timer(due)
+        timers.register_processing_time_timer(due + 1)
+        timers.delete_processing_time_timer(due + 1)
+        timers.register_event_time_timer(END)
+        if self.in_place and type(value) is list:
+            value[2] = -999
+        return iter(())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        key, found, timers = ctx.get_current_key(), self.waiting.get(timestamp), ctx.timer_service()
+        ended = timers.current_watermark() > END  # in BATCH mode they ring then, whatever their time
+        if ctx.time_domain() is TimeDomain.EVENT_TIME:
+            found = [each for some in self.waiting.values() for each in some]
+            yield made(self.in_place, key, -1, digest([(key, *each) for each in [*found, *self.rung.get()]], False))
+        elif found is None or (timestamp > timers.current_processing_time() and not ended):
+            raise ValueError(f"the timer {timestamp} of {key} rings at {timers.current_processing_time()}")
+        else:
+            self.waiting.remove(timestamp)
+            self.rung.add_all(found)
 
 
 # ---- event time -------------------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def temporal_join(d: Drawing, of: str) -> Any:
 
 def pattern(d: Drawing, of: str) -> Any:
     """A pattern: every event that is not late, in the order of time; equal times in the order of arrival."""
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered:
         return False
     text, within = (
@@ -159,15 +159,21 @@ def pattern(d: Drawing, of: str) -> Any:
         events = sorted((each for each in mine if each.timestamp > each.passed), key=lambda each: each.timestamp)[:12]
         if len(events) == 12:
             return False  # the model tries all choices of events
-        lettered = [more.lettered(each.value) for each in events]
-        found = Model(parse(text), [(event[0], each.timestamp) for event, each in zip(lettered, events)], within)
+        letters = [more.lettered(each.value) for each in events]
+        found = Model(parse(text), [(event[0], each.timestamp) for event, each in zip(letters, events)], within)
         for come, named in found.matches.values():
-            told = [(key, lettered[number][2] + len(name), lettered[number][3]) for name, number in named]
+            told = [(key, letters[number][2] + len(name), letters[number][3]) for name, number in named]
             result = key, len(named), functions.digest(told, False)
             elements.append(Element(result, events[come - 1].timestamp))
     how = d.one_of("select(matched)", "flat_select(lambda match: [matched(match)])", "process(Matched())")
+    lettered = "lettered"
+    if d.in_place:
+        lettered, how = (
+            "listed",
+            how.replace("matched(match)", "matched_changed(match)").replace("(matched)", "(matched_changed)"),
+        )
     how = d.one_of("", "in_event_time().") + how
-    call = f"CEP.pattern({of}.map(lettered).key_by(key_of_event), pattern({text!r}, {within})).{how}"
+    call = f"CEP.pattern({of}.map({lettered}).key_by(key_of_event), pattern({text!r}, {within})).{how}"
     return d.add(call, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, stage=1)
 
 
@@ -177,36 +183,37 @@ def table(d: Drawing, of: str) -> Any:
     if not d.streams[of].ordered or not d.streams[other].ordered:
         return False
     rows, others = (
-        {key: more.number_or_none(mine[-1].value) for key, mine in d.streams[name].by_key.items()} for name in (of, other)
+        {key: more.number_or_none(mine[-1].value) for key, mine in d.input_of(name).by_key.items()} for name in (of, other)
     )
     rows, others = ({key: value for key, value in each.items() if value is not None} for each in (rows, others))
-    one, two = (f"KStream.of({name}, key_of, number_or_none).to_table()" for name in (of, other))
+    history = d.one_of("", "", f"history_retention={LONG}")
+    if history:  # the newest row is that with the latest timestamp
+        rows, others = (newest_rows(d.input_of(name)) for name in (of, other))
+    # The values are numbers, or lists of one number that functions change in place.
+    value, end, joined, added, subtracted, new = "number_or_none", "", "joined({}, {})", "add", "subtract", "int"
+    if boxed := d.one_of(False, True):
+        value, end, joined = "boxed_or_none", ".map_values(unboxed)", "Boxed({}, {})"
+        added, subtracted, new = "add_box", "subtract_box", "new_box"
+    one, two = (f"KStream.of({name}, key_of, {value}).to_table({history})" for name in (of, other))
+    number = "value[0]" if boxed else "value"
     inputs = [of]
+    grouped = f".group_by(lambda key, value: ({number} % 2, value)).aggregate({new}, {added}, {subtracted})"
+    inner = {k: v * 100 + others[k] for k, v in rows.items() if k in others}
     text, held = d.one_of(
-        (f"{one}.filter(lambda key, value: value % 2)", {k: v for k, v in rows.items() if v % 2}),
-        (f"{one}.filter_not(lambda key, value: value % 2)", {k: v for k, v in rows.items() if not v % 2}),
-        (f"{one}.map_values(lambda value: value + 1)", {k: v + 1 for k, v in rows.items()}),
-        (f"{one}.join({two}, lambda a, b: a * 100 + b)", {k: v * 100 + others[k] for k, v in rows.items() if k in others}),
+        (f"{one}.filter(lambda key, value: {number} % 2){end}", {k: v for k, v in rows.items() if v % 2}),
+        (f"{one}.filter_not(lambda key, value: {number} % 2){end}", {k: v for k, v in rows.items() if not v % 2}),
+        (f"{one}{end}.map_values(lambda value: value + 1)", {k: v + 1 for k, v in rows.items()}),
+        (f"{one}.join({two}, {joined.format(88, 99)}){end}", inner),
+        (f"{one}.left_join({two}, {joined.format(88, 99)}){end}", {k: v * 100 + others.get(k, 99) for k, v in rows.items()}),
         (
-            f"{one}.left_join({two}, lambda a, b: a * 100 + (b or 99))",
-            {k: v * 100 + others.get(k, 99) for k, v in rows.items()},
-        ),
-        (
-            f"{one}.outer_join({two}, lambda a, b: (a or 88) * 100 + (b or 99))",
+            f"{one}.outer_join({two}, {joined.format(88, 99)}){end}",
             {k: rows.get(k, 88) * 100 + others.get(k, 99) for k in rows.keys() | others.keys()},
         ),
-        (
-            f"{one}.group_by(lambda key, value: (value % 2, value))"
-            ".aggregate(int, lambda g, v, t: t + v, lambda g, v, t: t - v)",
-            None,
-        ),
+        (f"{one}{grouped}{end}", totals(rows)),
+        (f"{one}.join({two}, {joined.format(88, 99)}){grouped}{end}", totals(inner)),
     )
-    if held is None:
+    if "aggregate" in text:
         # A group that was there keeps its total of nothing: it is left out on both sides.
-        groups: dict[Any, int] = defaultdict(int)
-        for value in rows.values():
-            groups[value % 2] += value
-        held = dict(groups)
         text = f"{text}.filter(lambda key, total: total)"
     if "join" in text:
         inputs.append(other)
@@ -215,9 +222,51 @@ def table(d: Drawing, of: str) -> Any:
     return d.add(call, Stream(elements, ordered=False), *inputs, stage=1)
 
 
+LONG = "Time.hours(10**5)"
+
+
+def newest_rows(stream: Stream) -> dict[Any, int]:
+    """The rows of a versioned table; of equal timestamps the one that came last."""
+    newest = {key: max(reversed(mine), key=lambda one: one.timestamp).value for key, mine in stream.by_key.items()}
+    return {key: value[2] for key, value in newest.items() if more.number_or_none(value) is not None}
+
+
+def totals(rows: dict[Any, int]) -> dict[Any, int]:
+    groups: dict[Any, int] = defaultdict(int)
+    for value in rows.values():
+        groups[value % 2] += value
+    return dict(groups)
+
+
+def stream_and_table(d: Drawing, of: str) -> Any:
+    """A stream and the versions of a table; or any table, of which only the pairs that are kept are judged."""
+    other = other_of(d, of)
+    stream, versions = d.streams[of], d.input_of(other)
+    pairs, mapped = f"KStream.of({of}, key_of, number_of)", "to_data_stream().map(of_pair)"
+    if not versions.ordered or d.one_of(False, False, True):
+        call = f"{pairs}.left_join(KStream.of({other}, key_of, number_or_none).to_table(), left_of).{mapped}"
+        model = models.each(stream, lambda v: [(v[0], 0, v[2])])
+        return d.add(call, replace(model, ordered=False, placed=False, elements_of_windows=True), of, other, stage=1)
+    late = max((each.passed - each.timestamp for side in (stream, versions) for each in side.elements), default=0)
+    grace = max(late, 0) + d.one_of(1, 10)
+    how, kept = d.one_of(("join", False), ("left_join", True))
+    elements = []
+    for each in stream.elements:
+        valid = [one for one in versions.by_key.get(each.value[0], ()) if one.timestamp <= each.timestamp]
+        version = max(reversed(valid), key=lambda one: one.timestamp).value if valid else None
+        held = None if version is None else more.number_or_none(version)
+        if held is not None or kept:
+            elements.append(replace(each, value=(each.value[0], 0, each.value[2] * 100 + (99 if held is None else held))))
+    change = d.one_of("", ".map_values(lambda value: value)", ".filter(lambda key, value: True)")
+    table = f"KStream.of({other}, key_of, number_or_none).to_table(history_retention={LONG}){change}"
+    call = f"{pairs}.{how}({table}, joined(88, 99), grace_period={ms(grace)}).{mapped}"
+    model = Stream(tuple(replace(each, passed=models.NEVER) for each in elements), ordered=False, elements_of_windows=True)
+    return d.add(call, model, of, other, stage=1)
+
+
 def running_table(d: Drawing, of: str) -> Any:
     """Running totals of a KStream, each of which is a change."""
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered:
         return False
     text, total = d.one_of(
@@ -249,7 +298,7 @@ def running_table(d: Drawing, of: str) -> Any:
 
 
 def dedup(d: Drawing, of: str) -> Any:
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered:
         return False
     elements = tuple(mine[0] for mine in stream.by_key.values())
@@ -257,7 +306,7 @@ def dedup(d: Drawing, of: str) -> Any:
 
 
 def top_n(d: Drawing, of: str) -> Any:
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered:
         return False
     n = d.one_of(1, 2)
@@ -293,17 +342,21 @@ def asked(d: Drawing, of: str) -> Any:
 
 def columns(d: Drawing, of: str) -> Any:
     """Aggregates of windows of columns, or of rows; functions of batches."""
-    stream = models.each(d.streams[of], lambda v: [(str(v[0]), *v[1:])])
-    rows = f"{of}.map(as_row, FIELDS)" if d.one_of(True, False) else ""
-    if rows and d.one_of(True, False):
+    kind = d.one_of("text", "text", "truth", "decimal")
+    stream = models.each(d.streams[of], lambda v: [(str(more.field_of(v, kind)), *v[1:])])
+    ordered = stream.ordered and kind == "text"  # other keys have elements of several
+    stream = replace(stream, ordered=ordered)
+    fields = f"FIELDS[{kind!r}]"
+    rows = f"{of}.map(as_row({kind!r}), {fields})" if d.one_of(True, False) else ""
+    if rows and kind != "decimal" and d.one_of(True, False):  # no column has decimals
         how, function = d.one_of(
-            ("map_batch(times_two, FIELDS)", lambda v: [(*v[:2], v[2] * 2)]),
+            (f"map_batch(times_two, {fields})", lambda v: [(*v[:2], v[2] * 2)]),
             ("filter_batch(above_two)", lambda v: [v] if v[2] > 2 else []),
         )
         rows, stream = f"{rows}.{how}", models.each(stream, function)
         if d.one_of(False, True):
             return d.add(f"{rows}.map(of_fields)", stream, of)
-    rows = rows or f"{of}.map(as_row)"
+    rows = rows or f"{of}.map(as_row({kind!r}))"
     drawn = aligned(d, stream, functions.key_of, 0)
     elements = []
     for key, window in drawn.windows:
@@ -318,5 +371,5 @@ def columns(d: Drawing, of: str) -> Any:
 
 OPERATIONS = [
     *(connected, broadcast, window_join, interval_join, temporal_join, pattern),
-    *(table, running_table, dedup, top_n, asked, columns),
+    *(table, table, stream_and_table, running_table, dedup, top_n, asked, columns),
 ]

@@ -191,6 +191,16 @@ def rolled(stream: Stream, combine: Callable[[Any, Any], Any]) -> Stream:
     return Stream(tuple(results), placed=True)
 
 
+def gathered(stream: Stream, key_of: Callable[[Any], Any], times: int | None = 1) -> Stream:
+    """At the end of all time, what has come of each key, each element so many times; None: it is told once."""
+    elements = []
+    for key, mine in grouped(stream.elements, lambda element: key_of(element.value)).items():
+        values = [(element.value[1], element.value[2]) for element in mine]
+        values = sorted(set(values)) if times is None else values * times
+        elements.append(Element((key, -1, digest([(key, *value) for value in values], False)), END))
+    return Stream(tuple(elements), placed=True, elements_of_windows=True)
+
+
 # ---- windows ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from holdfast.cep import Pattern, PatternProcessFunction
@@ -29,7 +30,13 @@ from holdfast.datastream import (
 from .functions import END, Timers, digest
 
 RULES = MapStateDescriptor("rules", Types.PICKLED_BYTE_ARRAY(), Types.LONG())
-FIELDS = Types.ROW_NAMED(["key", "time", "number"], [Types.STRING(), Types.LONG(), Types.LONG()])
+ELEMENT = Types.TUPLE([Types.PICKLED_BYTE_ARRAY(), Types.LONG(), Types.LONG()])
+"""Declared, elements may travel as columns."""
+KEY_TYPES = {"text": Types.STRING(), "truth": Types.BOOLEAN(), "decimal": Types.BIG_DEC()}
+FIELDS = {
+    kind: Types.ROW_NAMED(["key", "time", "number"], [key_type, Types.LONG(), Types.LONG()])
+    for kind, key_type in KEY_TYPES.items()
+}
 NO_RETRY = AsyncRetryStrategy.fixed_delay(2, 1, None, None)
 
 
@@ -215,6 +222,63 @@ def number_or_none(element: Any) -> Any:
     return None if element[2] % 4 == 0 else element[2]
 
 
+def boxed_or_none(element: Any) -> Any:
+    """The same as a list, which functions of tables may change in place."""
+    number = number_or_none(element)
+    return None if number is None else [number]
+
+
+def unboxed(value: Any) -> Any:
+    return value[0]
+
+
+def joined(left: int, right: int) -> Any:
+    """A joiner of two numbers, with these in place of missing ones."""
+    return lambda one, other: (one or left) * 100 + (other or right)
+
+
+class Boxed:
+    """A joiner of two lists of a number, which changes and returns one, and changes the other."""
+
+    def __init__(self, left: int, right: int) -> None:
+        self.left, self.right = left, right
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        one = [self.left] if one is None else one
+        one[0] = one[0] * 100 + (self.right if other is None else other[0])
+        if other is not None:
+            other[0] = -999
+        return one
+
+
+def left_of(one: Any, other: Any) -> Any:
+    return one
+
+
+def add(group: Any, value: Any, total: Any) -> Any:
+    return total + value
+
+
+def subtract(group: Any, value: Any, total: Any) -> Any:
+    return total - value
+
+
+def new_box() -> Any:
+    return [0]
+
+
+def add_box(group: Any, value: Any, total: Any) -> Any:
+    total[0] += value[0]
+    value[0] = -999
+    return total
+
+
+def subtract_box(group: Any, value: Any, total: Any) -> Any:
+    total[0] -= value[0]
+    value[0] = -999
+    return total
+
+
 class Newest(KeyedProcessFunction):
     """At the end of all time, the newest change of each key, unless it deletes."""
 
@@ -263,6 +327,10 @@ def lettered(element: Any) -> Any:
     return "abc"[element[2] % 3], element[0], element[1], element[2]
 
 
+def listed(element: Any) -> Any:
+    return list(lettered(element))
+
+
 def key_of_event(event: Any) -> Any:
     return event[1]
 
@@ -280,9 +348,19 @@ def matched(match: Any) -> Any:
     return key, len(events), digest([(key, event[2] + len(name), event[3]) for name, event in events], False)
 
 
+def matched_changed(match: Any) -> Any:
+    """The same, by a function that changes the events."""
+    result = matched(match)
+    for events in match.values():
+        for event in events:
+            event[3] = -999
+    return result
+
+
 class Matched(PatternProcessFunction):
     def process_match(self, match: Any, ctx: Any) -> Iterator[Any]:
-        yield matched(match)
+        listed = any(type(event) is list for events in match.values() for event in events)
+        yield matched_changed(match) if listed else matched(match)
 
 
 # ---- requests and columns ---------------------------------------------------------------------------------------------
@@ -296,16 +374,22 @@ class Asked(AsyncFunction):
         return [raised(value, 3, self.in_place)]
 
 
-def as_row(element: Any) -> Any:
-    return Row(key=str(element[0]), time=element[1], number=element[2])
+def field_of(element: Any, kind: str) -> Any:
+    """The key of a row, of a type."""
+    key = str(element[0])
+    return {"text": key, "truth": key > "a", "decimal": Decimal(len(key)) / 4}[kind]
+
+
+def as_row(kind: str) -> Any:
+    return lambda element: Row(key=field_of(element, kind), time=element[1], number=element[2])
 
 
 def of_columns(row: Any) -> Any:
-    return row.key, row.window_start, row.total * 1000 + row.most * 100 + row.least * 10 + row.several
+    return str(row.key), row.window_start, row.total * 1000 + row.most * 100 + row.least * 10 + row.several
 
 
 def of_fields(row: Any) -> Any:
-    return row.key, row.time, row.number
+    return str(row.key), row.time, row.number
 
 
 def times_two(batch: Any) -> Any:

@@ -89,6 +89,8 @@ class Way:
     """Whether tasks die before they report, and run twice."""
     jumps: tuple[int, ...] = ()
     """By how many seconds the wall clock is set, time after time."""
+    pace: int = 0
+    """How many milliseconds processing time goes on beside, each time that it is asked for."""
 
     @property
     def parallelisms(self) -> set[int]:
@@ -106,7 +108,7 @@ class Way:
 
 PLAIN = Way()
 
-parallelisms = st.sampled_from([2, 1, 3, 4, 8])
+parallelisms = st.sampled_from([2, 1, 3, 1, 2, 4, 2, 1, 3, 8])
 
 
 @st.composite
@@ -131,7 +133,7 @@ def ways(draw: Any) -> Way:
     deaths = draw(st.lists(legs(True), max_size=2))
     return Way(
         (*deaths, draw(legs(False))),
-        draw(st.sampled_from([0, 1, 2, 4])),
+        draw(st.sampled_from([1, 2, 0, 4])),
         draw(st.sampled_from([2048, 1, 3])),
         draw(st.booleans()),
         draw(st.sampled_from([False, False, True])),
@@ -140,6 +142,7 @@ def ways(draw: Any) -> Way:
         draw(st.booleans()),
         draw(st.sampled_from([False, False, False, True])),
         draw(st.sampled_from([(), (), (3600, -3600), (-3600,), (7, -7), (90_000, 1)])),
+        draw(st.sampled_from([0, 0, 1, 7, 60])),
     )
 
 
@@ -147,11 +150,12 @@ class Job(Lab):
     """A lab that can be rescaled while it runs, and has a wall clock that is set."""
 
     jumps: tuple[int, ...] = ()
+    pace = 0
 
     def coordinator(self, *arguments: Any) -> Coordinator:
         made = super().coordinator(*arguments)
-        ahead = itertools.accumulate(itertools.cycle(self.jumps or (0,)))
-        made._wall_clock = lambda: time.time_ns() // 1_000_000 + 1000 * next(ahead)
+        ahead = itertools.accumulate(1000 * seconds + self.pace for seconds in itertools.cycle(self.jumps or (0,)))
+        made._wall_clock = lambda: time.time_ns() // 1_000_000 + next(ahead)
         return made
 
     def plan(self) -> JobPlan:
@@ -194,12 +198,12 @@ def run(program: Program, way: Way) -> list[Any] | None:
             Path(directory),
             budget=1000 if way.cut == 0 else 8 * way.cut,
             keep_disk=way.keeps_disk,
-            failures=0.03 if way.flaky else 0,
+            failures=0.1 / (max(way.parallelisms) * len(text.splitlines())) if way.flaky else 0,
             repeats=0.1 if way.flaky else 0,
             seed=way.seed,
             records_before_deadline=4 if way.unaligned and not program.batch else 0,
         )
-        job.jumps = way.jumps
+        job.jumps, job.pace = way.jumps, way.pace
         for number, leg in enumerate(way.legs):
             job.parallelism = leg.parallelism
             job.config = {

@@ -30,7 +30,7 @@ def a_program_has_the_results_of_its_model_however_it_is_run(part: int) -> None:
 
     @seed(part if EFFORT == 1 else random.getrandbits(64))
     @settings(
-        max_examples=examples(50),
+        max_examples=examples(20),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

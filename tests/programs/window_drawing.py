@@ -63,7 +63,7 @@ def session(d: Drawing, stream: Stream, key: Any, lateness: int) -> Windows | No
 
 
 def window(d: Drawing, of: str) -> Any:
-    stream = d.streams[of]
+    stream = d.input_of(of)
     by, key = keyed(d, of)
     ordered = stream.ordered and key is functions.key_of
     lateness = d.one_of(0, 0, 0, 10, 50)
@@ -198,7 +198,7 @@ def content(d: Drawing, ordered: bool, once: bool, evicted: bool, drawn: Windows
 
 def counted_windows(d: Drawing, of: str) -> Any:
     """Windows of a number of elements, and global ones. The results of late elements would be late or not."""
-    stream = d.streams[of]
+    stream = d.input_of(of)
     if not stream.ordered or not stream.punctual:
         return False
     size, slide = d.one_of((2, 2), (3, 3), (3, 1), (2, 3))
@@ -251,8 +251,24 @@ def windows_of_all(d: Drawing, of: str) -> Any:
     return d.add(f"{of}.window_all({drawn.text}).{function}", Stream(elements, ordered=False), of, stage=1)
 
 
+def contents(d: Drawing, of: str) -> Any:
+    """What windows contain, in one of each: also those that a changed program begins with another size."""
+    stream = d.streams[of]
+    if not stream.punctual:  # what is late depends on the size
+        return False
+    by, key = keyed(d, of)
+    size = d.one_of(10, 20, 30)
+    text, times = d.one_of(
+        (f"TumblingEventTimeWindows.of({ms(size)})", 1), (f"SlidingEventTimeWindows.of({ms(2 * size)}, {ms(size)})", 2)
+    )
+    evictor = d.one_of("", "", ".evictor(CountEvictor.of(10**6))")
+    how = d.one_of(f"apply(Contents({d.changing()}))", f"process(ContentsOfKey({d.changing()}))")
+    call = f"{by}.window({text}){evictor}.{how}.key_by(key_of).process(Gathered())"
+    return d.add(call, models.gathered(stream, key, times), of, stage=1)
+
+
 def each_is_full(drawn: Windows) -> bool:
     return all(each.elements for _, each in drawn.windows)
 
 
-OPERATIONS = [window, window, window, counted_windows, windows_of_all]
+OPERATIONS = [window, window, window, contents, counted_windows, windows_of_all]

@@ -21,7 +21,7 @@ from holdfast.datastream import (
     WindowFunction,
 )
 
-from .functions import digest, made
+from .functions import END, digest, made
 
 
 def place(window: Any) -> int:
@@ -88,6 +88,27 @@ class AppliedToAll(AllWindowFunction):
 
     def apply(self, window: Any, inputs: Any) -> Iterator[Any]:
         yield from Applied(self.ordered, self.in_place).apply("all", window, inputs)
+
+
+class Contents(WindowFunction):
+    """The elements of a window, by its key."""
+
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
+    def apply(self, key: Any, window: Any, inputs: Any) -> Iterator[Any]:
+        for element in inputs:
+            yield made(self.in_place, key, element[1], element[2])
+            if self.in_place and type(element) is list:
+                element[2] = -999
+
+
+class ContentsOfKey(ProcessWindowFunction):
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+
+    def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
+        yield from Contents(self.in_place).apply(key, context.window(), elements)
 
 
 class Placed(WindowFunction):
@@ -160,6 +181,34 @@ class EarlyAndAtEnd(Trigger):
     def clear(self, window: Any, ctx: Any) -> None:
         ctx.get_partitioned_state(self.seen).clear()
         ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class AtEndToo(Trigger):
+    """The user's own trigger: another one, and the end of all time."""
+
+    def __init__(self, inner: Trigger) -> None:
+        self.inner = inner
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(END)
+        return self.inner.on_element(element, timestamp, window, ctx)
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE if time == END else self.inner.on_event_time(time, window, ctx)
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return self.inner.on_processing_time(time, window, ctx)
+
+    def can_merge(self) -> bool:
+        return self.inner.can_merge()
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        ctx.register_event_time_timer(END)
+        self.inner.on_merge(window, ctx)
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.delete_event_time_timer(END)
+        self.inner.clear(window, ctx)
 
 
 class NoMultipleLeft(Evictor):
