@@ -13,11 +13,13 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from awaiting import until
 from holdfast.connectors.base import EpochInput
 from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from holdfast.connectors.kafka.cluster import PendingOffsets
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.connectors.kafka.sink.tokens import token_topic
+from holdfast.connectors.kafka.source import enumerator
 from holdfast.connectors.kafka.source.fair_share import share
 from holdfast.connectors.kafka.source.positions import Positions
 from holdfast.connectors.kafka.source.source import KafkaSource
@@ -260,6 +262,35 @@ class TestPlanning:
         policy = {"auto.offset.reset": "latest"}
         with Job(source(kafka, pattern=re.compile(topic + ".*"), **policy), state) as job:
             assert list(job.enumerator.snapshot()["topics"]) == [topic]
+            assert [(r.split, r.last) for r in job.enumerator.plan(10).ranges] == [(f"{topic}-b-0", True)]
+            assert job.enumerator.plan(10).ranges == ()
+
+    @pytest.mark.parametrize("policy", ["none", "latest"])
+    def test_a_topic_of_the_pattern_that_is_deleted_under_the_job_is_lost_input_or_its_splits_end(
+        self, kafka: Any, new_topic: Any, monkeypatch: pytest.MonkeyPatch, policy: str
+    ) -> None:
+        monkeypatch.setattr(enumerator, "_MISSING_S", 0.0)
+        topic = new_topic()
+        kafka.create_topic(topic + "-b")
+        options = {"partition.discovery.interval.ms": "100", "auto.offset.reset": policy}
+        with Job(source(kafka, pattern=re.compile(topic + ".*"), **options)) as job:
+            job.epoch()
+            kafka.delete_topic(topic + "-b")
+            found: list[Any] = []
+
+            def plan() -> bool:
+                found.extend(job.enumerator.plan(10).ranges)
+                return bool(found)
+
+            if policy == "none":
+                with pytest.raises(InputLost, match=f"topic {topic}-b was deleted"):
+                    until(plan)
+            else:
+                until(plan)
+                assert [(r.split, r.start, r.end, r.last) for r in found] == [(f"{topic}-b-0", 0, 0, True)]
+                produce(kafka.bootstrap_servers, topic, ["x"])
+                job.enumerator.wait(60)
+                assert job.epoch() == ["x"]
 
     def test_a_pattern_does_not_match_the_topics_with_tokens_of_sinks(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()

@@ -42,6 +42,8 @@ class KafkaEnumerator:
         self._name = f"Kafka source (uid {uid})"
         self._view = ClusterView(source.properties, source.read_committed)
         self._positions = Positions()
+        self._left: set[KafkaTopicPartition] = set()
+        """Partitions that are not read any more. The next plan ends their splits, which else would hold event time back."""
         self._ends: dict[KafkaTopicPartition, int] = {}
         self._epochs: dict[KafkaTopicPartition, int] = {}
         """The leader epochs of `_ends`."""
@@ -86,7 +88,11 @@ class KafkaEnumerator:
         positions = self._positions
         available = {p: self._limit(p) - offset for p, offset in positions.next.items()}
         shares = share({p: n for p, n in available.items() if str(p) not in self._paused}, max_records)
-        ranges = []
+        ranges = [
+            SplitRange(str(p), 0, 0, 1, (p.topic, p.partition, -1), last=True)
+            for p in sorted(self._left - positions.next.keys())
+        ]
+        self._left.clear()
         for partition, offset in positions.next.items():
             taken = shares.get(partition, 0)
             end = offset + taken
@@ -169,7 +175,7 @@ class KafkaEnumerator:
                 _logger.warning(
                     "%s: topic %s is no longer among the source's topics; its position is dropped", self._name, name
                 )
-            positions.forget(name)
+            self._forget(name)
         for name, topic in topics.items():
             if name in positions.topics:
                 if topic is None:
@@ -202,16 +208,20 @@ class KafkaEnumerator:
             )
         if told:
             _logger.error("%s: %s. The new one is read from %s, as auto.offset.reset says", self._name, told, policy.name)
-            self._positions.forget(topic.name)
-            for known in (self._ends, self._epochs, self._shrunk):
-                for partition in [p for p in known if p.topic == topic.name]:
-                    del known[partition]
+            self._forget(topic.name)
             if policy is KafkaOffsetResetStrategy.LATEST:
                 self._positions.topics[topic.name] = topic.id
                 self._positions.next |= self._view.ends(self._selected([topic]))
 
+    def _forget(self, name: str) -> None:
+        """Drop a topic."""
+        self._left |= self._positions.forget(name)
+        for known in (self._ends, self._epochs, self._shrunk):
+            for partition in [p for p in known if p.topic == name]:
+                del known[partition]
+
     def _gone(self, name: str) -> None:
-        """Handle a topic of the pattern that was deleted while the job did not run.
+        """Handle a topic of the pattern that was deleted.
 
         Raises:
             InputLost: no policy allows it.
@@ -387,7 +397,12 @@ class KafkaEnumerator:
         for name, topic in topics.items():
             if topic is None:
                 if now - self._missing_since.setdefault(name, now) > _MISSING_S:
-                    raise InputLost(self._deleted(name))
+                    if self._source.pattern is None:
+                        raise InputLost(self._deleted(name))
+                    self._gone(name)
+                    self._forget(name)
+                    del self._missing_since[name]
+                    continue
                 self._discovered_at = now - self._interval + 2.0
                 continue
             self._missing_since.pop(name, None)

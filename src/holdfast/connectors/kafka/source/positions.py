@@ -104,15 +104,17 @@ class Positions:
             self.next[partition] = offset
             self.epochs.pop(partition, None)
 
-    def forget(self, topic: str) -> None:
-        """Drop a topic."""
+    def forget(self, topic: str) -> set[KafkaTopicPartition]:
+        """Drop a topic; returns the partitions of which the runtime knows, and does not know that they end."""
         self.topics.pop(topic, None)
+        known = {p for p in self.announced - self.closed if p.topic == topic}
         for partition in [p for p in self.next if p.topic == topic]:
             del self.next[partition]
             self.stop.pop(partition, None)
             self.epochs.pop(partition, None)
             self.announced.discard(partition)
             self.closed.discard(partition)
+        return known
 
 
 def check_positions(state: Any) -> None:
