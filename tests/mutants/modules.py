@@ -76,7 +76,13 @@ MODULES = {
     "table/versions.py": ["table/test_versioned_tables.py"],
     "connectors/kafka/sink/committer.py": ["simulator/test_kafka_committer.py", "simulator/test_protocol.py"],
 }
-"""By module, below ``src/holdfast``: files below ``tests``, the quickest first."""
+"""By module, below ``src/holdfast``: files below ``tests``, the quickest first.
+
+What was noticed when it was last measured, in percent; a module that is not here has not been. Of all changes: pacing 98,
+failures 97, event_time 92, evictors 91, counts 88, completion 86, sessions 80. Of 20 to 30 drawn ones: redistribution 96,
+versions 95, timers, alarm, layers, retention and takeover 90, element_triggers 85; continuous_triggers 60 and triggers 50 by
+the quickest of their tests alone.
+"""
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "state/stored/delta.py": {

@@ -238,6 +238,27 @@ def a_count_trigger_begins_anew_with_each_window_and_each_firing():
         assert windows.rows() == windows.timers() == 0
 
 
+def a_count_goes_on_over_sessions_that_merge():
+    sessions = EventTimeSessionWindows.with_gap(ms(5))
+    with operated(lambda keyed: keyed.window(sessions).trigger(CountTrigger.of(3)).reduce(add)) as windows:
+        assert windows.frame([("k", 1, 0), ("k", 2, 8)]) == []
+        assert sums(windows.frame([("k", 4, 4)])) == [7]  # it lies between the two
+
+
+def a_continuous_trigger_goes_on_over_sessions_that_merge():
+    trigger = ContinuousEventTimeTrigger.of(ms(10))
+    sessions = EventTimeSessionWindows.with_gap(ms(8))
+    with operated(lambda keyed: keyed.window(sessions).trigger(trigger).reduce(add)) as windows:
+        windows.frame([("k", 1, 3), ("k", 2, 16)])
+        windows.frame([("k", 4, 10)])
+        assert windows.watermark(9) == []
+        assert windows.watermark(10) == [(("k", 7, 16), 23)]
+        assert windows.watermark(20) == [(("k", 7, 16), 23)]
+        assert windows.watermark(23) == [(("k", 7, 16), 23)]
+        assert windows.watermark(100) == []
+        assert windows.rows() == windows.timers() == 0
+
+
 def a_delta_trigger_compares_with_the_last_element_that_fired():
     trigger = DeltaTrigger.of(2, lambda old, new: new[1] - old[1])
     with operated(lambda keyed: keyed.window(TumblingEventTimeWindows.of(ms(10))).trigger(trigger).reduce(add)) as windows:
