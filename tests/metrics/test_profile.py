@@ -139,10 +139,16 @@ def a_job_that_restarts_again_and_again_is_not_told_to_keep_up() -> None:
     last, standing, *_ = findings(metrics.snapshot())
     assert last.detail == "KeyError in Source (1/2)."
     assert (standing.kind, standing.title) == ("bad", "The job has completed no epoch since it failed")
-    assert standing.detail.startswith("It has failed 3 times")
+    assert standing.detail == "Failures since epoch 1: 3."
     clock.seconds += 2.0
     metrics.epoch_finished(EpochStats(2, int(clock.seconds * 1000), 1000.0, 500, 5, PHASES, vertices=(vertex([10.0]),)))
     assert findings(metrics.snapshot())[1].title == "The job keeps up with its input"
+
+
+def a_failure_without_a_name_is_told_by_its_message() -> None:
+    metrics = JobMetrics("a" * 32, "payments")
+    metrics.failure(metrics.snapshot().now_ms, "cannot put /checkpoints/1: No space left on device", "Source (1/2)")
+    assert findings(metrics.snapshot())[0].detail == "cannot put /checkpoints/1: No space left on device in Source (1/2)."
 
 
 epochs = st.lists(

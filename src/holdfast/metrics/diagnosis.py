@@ -42,7 +42,9 @@ def _troubles(job: JobSnapshot) -> Iterator[Finding]:
         last = job.failures[0]
         where = f" in {last.task_name}" if last.task_name else ""
         what = "The job failed" if job.status == "FAILED" else "The job restarted within the last minutes"
-        yield Finding("bad", what, f"{last.exception_name}{where}.", "The page 'Failures and restarts' shows the traceback.")
+        # An error of Holdfast's own is told by its message, which says what is wrong.
+        name = last.text.strip().partition("\n")[0][:300] if last.exception_name == "Exception" else last.exception_name
+        yield Finding("bad", what, f"{name}{where}.", "The page 'Failures and restarts' shows the traceback.")
     if job.status not in TERMINAL:
         yield from silent_sources(job)
         yield from standstills(job)
@@ -56,8 +58,7 @@ def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
         return Finding(
             "bad",
             "The job has completed no epoch since it failed",
-            f"It has failed {len(failed)} times{' or more' if len(failed) == len(job.failures) else ''} since epoch "
-            f"{epochs[-1].number}.",
+            f"Failures since epoch {epochs[-1].number}: {len(failed)}.",
             "The next epoch begins with the same input: what fails there is named above.",
         )
     rate = job.values["numRecordsInPerSecond"]
