@@ -170,8 +170,7 @@ def a_slot_that_is_stopped_is_told(tmp_path: Path) -> None:
         (standing,) = [each for each in (tmp_path / "checkpoints").rglob("slots/*") if each.is_file()]
         process = int(standing.name.rpartition("-")[2])
         os.kill(process, signal.SIGSTOP)
-        standing.unlink()
-        until(lambda: "of the epoch tells what it does" in job.findings(), 120)
+        until(lambda: "its process is stopped (SIGSTOP)" in job.findings(), 120)
         os.kill(process, signal.SIGCONT)
         until(lambda: "The operator worker stands still" in job.findings(), 120)
 
