@@ -309,3 +309,21 @@ def a_comparator_is_refused_in_processing_time() -> None:
     matches = CEP.pattern(stream, Pattern.begin("a"), lambda first, second: first - second)
     with pytest.raises(ConfigurationError, match="the comparator of "):
         matches.in_processing_time()
+
+
+class Doubling(PatternProcessFunction):
+    """Changes the events that it is given."""
+
+    def process_match(self, match: Any, ctx: Any) -> Any:
+        for events in match.values():
+            for event in events:
+                event[1] *= 2
+        yield [event[1] for events in match.values() for event in events]
+
+
+@pytest.mark.parametrize("kind", ["hashmap", "rocksdb"])
+def a_function_may_change_the_events_of_its_match_which_other_matches_have_too(kind: str) -> None:
+    pattern = Pattern.begin("first").followed_by_any("second").within(Time.milliseconds(10))
+    with operated(lambda keyed: CEP.pattern(keyed, pattern).process(Doubling()), kind) as operator:
+        operator.frame([["k", amount, 5 + time] for time, amount in enumerate((1, 3, 5))])
+        assert sorted(value for value, _ in operator.watermark(20)) == [[2, 6], [2, 10], [6, 10]]

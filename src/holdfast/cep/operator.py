@@ -26,6 +26,7 @@ from holdfast.functions.defined_state import DefinedState
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.runtime.records.copies import Copy, copied
 from holdfast.runtime.records.records import RecordBatch
 
 __all__ = ["CepFactory", "CepOperator", "PatternFunction"]
@@ -62,6 +63,8 @@ class PatternFunction(KeyedProcessFunction, DefinedState):
     """The timer service of the current call."""
     element: Any = None
     """The element with the matcher, for messages."""
+    own: Copy = copied
+    """Makes an event the function's own: other matches have it, too."""
 
     def __init__(
         self,
@@ -196,16 +199,19 @@ class PatternFunction(KeyedProcessFunction, DefinedState):
     def _tell(self, matches: list[Match], now: int, results: list[Any]) -> None:
         self._context.stamp = now
         for match in matches:
-            made = self.function.process_match(match, self._context)
+            made = self.function.process_match(self._own(match), self._context)
             if made is not None:
                 results.extend(made)
+
+    def _own(self, match: Match) -> Match:
+        return {name: list(map(self.own, events)) for name, events in match.items()}
 
     def _tell_timed_out(self, over: list[TimedOut], results: list[Any]) -> None:
         if self._time_out is None:
             return
         for match, timestamp in over:
             self._context.stamp = timestamp
-            for result in self._time_out(match, self._context) or ():
+            for result in self._time_out(self._own(match), self._context) or ():
                 if not (type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag)):
                     raise TypeError(
                         f"process_timed_out_match() gave {result!r:.200}, but partial matches have no main output: yield "
@@ -222,6 +228,11 @@ class CepOperator(KeyedProcess):
     def __init__(self, function: PatternFunction, late_tag: OutputTag | None) -> None:
         super().__init__(function)
         self._late_tag = late_tag
+
+    def open(self) -> None:
+        """Open the function."""
+        self.function.own = self.context.copied
+        super().open()
 
     def process(self, batch: RecordBatch) -> None:
         """Give the elements that are not late to the function."""
