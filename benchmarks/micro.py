@@ -78,7 +78,7 @@ def _codec(columns: list[Column]) -> RowCodec:
     codec = RowCodec(registry, "keyed")
     for column in columns:
         codec.register(column)
-    registry.commit()
+    registry.complete()
     return codec
 
 
