@@ -80,6 +80,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
+def cycle_collector() -> Iterator[None]:
+    """A task slot turns Python's cycle collector off, also one that a test runs in its own process; later tests have it."""
+    yield
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
 def no_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
     """A socket that a test has left open fails this test, and not another one in which the garbage is collected."""
     yield

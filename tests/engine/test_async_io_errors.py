@@ -19,7 +19,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.async_retry_predicates import empty_result_predicate
 from holdfast.errors import UserCodeError
-from holdfast.runtime.operators import event_loop
+from holdfast.runtime.async_io import event_loop
 
 from .async_programs import GATE, LONG, Gated, Looks, both, is_a, numbers, waiting
 from .inprocess import LEDGERS, LedgerSink

@@ -23,7 +23,7 @@ from holdfast.errors import IncompatibleState
 from holdfast.runtime.driver.restore_check import check_restore
 from holdfast.runtime.plan import listed_states
 from holdfast.runtime.plan.task_messages import EpochAssignment, TaskReport
-from holdfast.runtime.task.subtask_life import SubtaskState as SubtaskLifeState
+from holdfast.runtime.task.subtask_life import SubtaskStage
 from holdfast.runtime.task.task_input import ChannelInput
 from holdfast.runtime.task.time_slices import TimeSlices
 from holdfast.state.keys.key_groups import group_assigner
@@ -302,14 +302,14 @@ def an_epoch_that_began_early_is_given_up_when_its_run_does_not_come(job):
             if subtask.can_start_early(order):
                 subtask.start_early(order, TimeSlices(60))
                 subtask.give_up_early(order)
-                assert subtask._life.state is SubtaskLifeState.RUNNING, "its run may still come"
+                assert subtask._life.state is SubtaskStage.RUNNING, "its run may still come"
                 subtask.give_up_early(replace(order, run=8))
                 given_up.append(subtask._life.state)
 
     coordinator._log.complete = completing  # type: ignore[method-assign]
     coordinator.run()
     assert len(given_up) >= 3
-    assert set(given_up) == {SubtaskLifeState.CLOSED}
+    assert set(given_up) == {SubtaskStage.CLOSED}
     assert visible() == COUNTED
 
 

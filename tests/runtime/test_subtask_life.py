@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.runtime.plan.lifecycle import IllegalTransition
-from holdfast.runtime.task.subtask_life import SubtaskLife, SubtaskState
+from holdfast.runtime.task.subtask_life import SubtaskLife, SubtaskStage
 
 Outcome = Literal["prepared", "fails in restore", "fails in the epoch", "slot closes it"]
 
@@ -42,7 +42,7 @@ class Host:
             opened = self.restores
             self.open.add(opened)
             self.life.restored(opened)
-        assert self.life.state is SubtaskState.RUNNING
+        assert self.life.state is SubtaskStage.RUNNING
         assert self.open == {opened}
         if outcome == "prepared":
             self.life.prepared(attempt)
@@ -71,7 +71,7 @@ def a_subtask_continues_exactly_if_its_state_is_the_one_asked_for(epochs: list[t
         assert host.restores == restores + (not continues and outcome != "fails in restore")
         if in_memory:
             attempts.append(attempt)
-        assert host.life.state is (SubtaskState.PREPARED if in_memory else SubtaskState.CLOSED)
+        assert host.life.state is (SubtaskStage.PREPARED if in_memory else SubtaskStage.CLOSED)
         assert len(host.open) == bool(in_memory)
 
 
@@ -124,7 +124,7 @@ def a_step_that_does_not_follow_tells_the_subtask_and_its_state(life: SubtaskLif
 def the_close_gives_the_operators_up_once() -> None:
     life: SubtaskLife[int] = SubtaskLife("0")
     assert life.close() is None
-    assert life.state is SubtaskState.CREATED, "its functions are still unused"
+    assert life.state is SubtaskStage.CREATED, "its functions are still unused"
     life.restore()
     life.restored(1)
     assert life.close() == 1
