@@ -13,7 +13,6 @@ from holdfast.common.system.jvm_only import refusing
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.values.type_variables import R, T, W
 from holdfast.common.watermark_strategy import WatermarkStrategy
-from holdfast.datastream.batch_operations import BatchOperations
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from holdfast.datastream.functions import (
     FilterFunction,
@@ -24,6 +23,7 @@ from holdfast.datastream.functions import (
     Partitioner,
     ProcessFunction,
 )
+from holdfast.datastream.operations.batch_operations import BatchOperations
 from holdfast.datastream.operations.function_checks import (
     check_function,
     check_object,
