@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Any
 
 from .drawing import Program
@@ -13,18 +11,6 @@ from .models import Element, Stream
 from .running import PLAIN, Leg, Way, run
 
 __all__ = ["Element", "Leg", "Stream", "Way", "again", "check", "printed"]
-
-
-def has(pattern: str) -> Callable[[Program], bool]:
-    return lambda program: re.search(pattern, program.text) is not None
-
-
-NOT_YET: dict[str, Callable[[Program, Way], bool]] = {}
-"""What is known to be wrong, by the reason: such programs are not run. This list only gets shorter."""
-
-
-def excluded(program: Program, way: Way) -> bool:
-    return any(known(program, way) for known in NOT_YET.values())
 
 
 def differences(program: Program, found: list[Any]) -> list[str]:
@@ -62,8 +48,7 @@ def check(program: Program, way: Way) -> None:
         AssertionError: the results are not those of the models.
     """
     for how in (PLAIN, way):
-        if not excluded(program, how):
-            again(program.text, program.sources, program.told, how, program.batch)
+        again(program.text, program.sources, program.told, how, program.batch)
 
 
 def again(text: str, sources: dict[str, Any], told: dict[str, Stream], way: Way, batch: bool = False) -> None:

@@ -20,8 +20,8 @@ import msgspec
 
 from holdfast.common.secrets import masked
 from holdfast.common.system.core_dumps import forbid_core_dumps
-from holdfast.compiled import FRAMES
 from holdfast.errors import HoldfastError
+from holdfast.runtime.records.places import is_holdfasts
 
 __all__ = ["Launch", "launched"]
 
@@ -134,6 +134,6 @@ def _users_frames(trace: TracebackType | None) -> TracebackType | None:
     if trace is None:
         return None
     rest = _users_frames(trace.tb_next)
-    if trace.tb_frame.f_code.co_filename.startswith(FRAMES):
+    if is_holdfasts(trace.tb_frame.f_code.co_filename):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

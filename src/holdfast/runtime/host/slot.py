@@ -239,9 +239,9 @@ class SlotClient:
 
     def _kill(self, process: int) -> None:
         log.warning("the task slot %s (process %d) does not answer; killing it", self._path, process)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-            os.unlink(self.stuck)
+        for file in (self._path, self.stuck):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.compiled import FRAMES
 from holdfast.errors import HoldfastError, StorageError, UserCodeError
+from holdfast.runtime.records.places import is_holdfasts
 
 __all__ = ["OperatorName", "close_function", "user_callable", "not_iterable", "open_function", "user_error"]
 
@@ -93,7 +93,7 @@ def _traceback(error: BaseException) -> str:
 def _cut(report: traceback.TracebackException) -> None:
     theirs = _users(report)
     last = report.stack[-1] if report.stack else None
-    if last is not None and last.filename.startswith(FRAMES) and (last.line or "").startswith("raise "):
+    if last is not None and is_holdfasts(last.filename) and (last.line or "").startswith("raise "):
         del report.stack[theirs[-1] + 1 if theirs else 0 :]
         causes = [link for link in (report.__cause__, report.__context__) if link is not None]
         if not any(map(_users, causes)):
@@ -103,7 +103,7 @@ def _cut(report: traceback.TracebackException) -> None:
 
 def _users(report: traceback.TracebackException) -> list[int]:
     """The positions of the frames in the user's code."""
-    return [i for i, frame in enumerate(report.stack) if not frame.filename.startswith(FRAMES)]
+    return [i for i, frame in enumerate(report.stack) if not is_holdfasts(frame.filename)]
 
 
 def _text(value: Any, limit: int) -> str:

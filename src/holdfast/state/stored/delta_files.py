@@ -28,8 +28,6 @@ _LEAST_MAPPED = 1 << 20
 """Size of the smallest file that is mapped, in bytes."""
 _MOST_MAPPED = 256
 """Files that are mapped, since each one takes a file descriptor."""
-
-
 _LARGEST_KEPT = 64 << 10
 """Size of the largest file that stays in memory, in bytes."""
 _MOST_KEPT = 4 << 20

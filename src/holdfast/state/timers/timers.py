@@ -207,9 +207,8 @@ class TimerQueue:
         bucket = self._buckets[number]
         new = bucket.new
         count = len(bucket.timers) + len(new)
-        surely_new = not (
-            bucket.stored or self._is_loading(number)
-        )  # `register` looks only at timers of the bucket in memory
+        # `register` looks only at timers of the bucket in memory.
+        surely_new = not (bucket.stored or self._is_loading(number))
         if not surely_new or count > _MANY or count < self._wheel.registered:
             for _ in self._loading_wheel(number) if self._loading is None else self._loading[1]:
                 pass

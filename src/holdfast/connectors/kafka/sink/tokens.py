@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -56,18 +55,6 @@ _NOT_READABLE = (
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class _Stored(msgspec.Struct):
-    """The stored form of a token."""
-
-    generation: int
-    epoch: int
-    id: str
-    job: str = ""
-
-
-_decode = msgspec.json.Decoder(_Stored).decode
-
-
 def token_of(message: Any) -> Token:
     """The token in a message of the topic.
 
@@ -75,24 +62,22 @@ def token_of(message: Any) -> Token:
         ConfigurationError: no sink has written it. It stays there, so that a restart would not help.
     """
     try:
-        stored = _decode(message.value())
+        return _decode(message.value())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise ConfigurationError(
             f"the topic {message.topic()} holds the exactly-once Kafka sink's tokens, but its record at offset "
             f"{message.offset()} is none ({error}), so that it is unknown what was committed. Something else writes to the "
             "topic: see who may. If you delete the topic, output whose commit was not known may be written again"
         ) from error
-    return Token(stored.generation, Epoch(stored.epoch), stored.id, stored.job)
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """The name of the last output that a writer has committed for one driver of its job."""
 
     generation: int
     epoch: Epoch
     id: str
-    job_name: str = ""
+    job_name: str = msgspec.field(name="job", default="")
     """For messages; empty: of a release that did not write it."""
 
     @staticmethod
@@ -110,6 +95,9 @@ class Token:
             {"version": 1, "generation": self.generation, "epoch": self.epoch, "id": self.id, "job": self.job_name}
         )
         return OutgoingBatch(topic, [value], [self.key(uid, subtask, job, self.generation)])
+
+
+_decode = msgspec.json.Decoder(Token).decode
 
 
 def token_topic(prefix: str) -> str:
