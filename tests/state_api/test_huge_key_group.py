@@ -36,7 +36,7 @@ from holdfast.state_api.regrouping import RegroupTask
 from .test_bootstrap import reader, written
 
 MEMORY = 100_000
-FEW, MANY = 2_500, 10_000
+FEW, MANY = 2_500, 12_500
 TEXT = ValueStateDescriptor("text", Types.STRING())
 ENTRIES = MapStateDescriptor("entries", Types.LONG(), Types.LONG())
 
