@@ -13,7 +13,7 @@ import msgspec
 import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.checkpoint.paths import place_of
+from holdfast.checkpoint.paths import canonical_uri
 
 __all__ = [
     "ChangelogLog",
@@ -115,7 +115,7 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
 
 def writer_of(identity: str, storage: str | None) -> str:
     """Name the writer of a log: a job with its checkpoints, so that a copy of the job in another storage is another one."""
-    return xxhash.xxh3_64_hexdigest(f"{identity} {place_of(storage or '')}".encode())
+    return xxhash.xxh3_64_hexdigest(f"{identity} {canonical_uri(storage or '')}".encode())
 
 
 class LogRecord(NamedTuple):

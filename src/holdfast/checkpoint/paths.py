@@ -31,9 +31,9 @@ __all__ = [
     "HoldName",
     "JobPaths",
     "StateFileName",
+    "canonical_uri",
     "names_checkpoint",
     "new_attempt",
-    "place_of",
     "restored_position",
     "safe_name",
 ]
@@ -91,7 +91,7 @@ def restored_position(path: str, log: str) -> CheckpointId:
     if match is None:
         raise ConfigurationError(f"execution.state-recovery.path is {path!r}; it must name a checkpoint, as {example}")
     directory, number = match.groups()
-    if directory is not None and place_of(directory) != place_of(log):
+    if directory is not None and canonical_uri(directory) != canonical_uri(log):
         raise ConfigurationError(
             f"execution.state-recovery.path is {path!r}: a checkpoint of another job or another storage. This job's are "
             f"named like {example}. A checkpoint is restored by the job that made it: set pipeline.name and "
@@ -100,7 +100,7 @@ def restored_position(path: str, log: str) -> CheckpointId:
     return CheckpointId(int(number))
 
 
-def place_of(uri: str) -> str:
+def canonical_uri(uri: str) -> str:
     """A canonical name of a directory."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):

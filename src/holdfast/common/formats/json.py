@@ -30,7 +30,7 @@ from holdfast.common.typeinfo.composite import REFUSALS, SequenceTypeInfo, alias
 from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
-__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "with_named_floats"]
+__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "plain_row", "with_named_floats"]
 
 Convert = Callable[[Any], Any]
 UTC = datetime.timezone.utc
@@ -307,12 +307,17 @@ def _number_or_name(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+def plain_row(row: Row) -> dict[str, Any] | list[Any]:
+    """The fields of a row as JSON has them: by name if they have names, else in order."""
+    return list(row) if row._fields is None else row.as_dict()
+
+
 def with_named_floats(value: Any) -> Any:
     """A value of any class with the names of NaN and the infinities in their place."""
     if isinstance(value, float):
         return _number_or_name(value)
     if isinstance(value, Row):
-        value = value.as_dict() if value._fields is not None else list(value)
+        value = plain_row(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     if isinstance(value, dict):

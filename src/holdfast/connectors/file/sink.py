@@ -23,7 +23,7 @@ import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.stores.object_store import leaves
-from holdfast.common.formats.json import with_named_floats
+from holdfast.common.formats.json import plain_row, with_named_floats
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
@@ -70,7 +70,7 @@ class JsonLinesEncoder:
 
 def _jsonable(value: Any) -> Any:
     if isinstance(value, Row):
-        return value.as_dict() if value._fields is not None else list(value)
+        return plain_row(value)
     raise TypeError(f"JSON has no form for a {type(value).__qualname__}")
 
 

@@ -17,7 +17,7 @@ cpdef object enter(
 )
 
 @cython.locals(at=Py_ssize_t)
-cpdef Py_ssize_t place_of(list best, object order, bint descending) except -1
+cpdef Py_ssize_t rank_of(list best, object order, bint descending) except -1
 
 @cython.locals(rows=list, last=Py_ssize_t, i=Py_ssize_t)
 cpdef list shifted_rows(list best, Py_ssize_t at, Py_ssize_t most, object row_of)

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.common.types import Row, RowKind, RowSlots
 
-__all__ = ["Ranked", "check_order", "enter", "place_of", "shifted_rows"]
+__all__ = ["Ranked", "check_order", "enter", "rank_of", "shifted_rows"]
 
 Ranked = tuple[Any, Any, Any]
 """An element that is among the best: what it is ordered by, its id, and the element."""
@@ -65,7 +65,7 @@ def enter(
         last = best[most - 1][0]
         if not (order > last if descending else order < last):
             return _NONE
-    at = place_of(best, order, descending)
+    at = rank_of(best, order, descending)
     best.insert(at, (order, None, element))
     if ranked:
         rows = shifted_rows(best, at, most, row_of)
@@ -76,10 +76,10 @@ def enter(
     return rows
 
 
-def place_of(best: list[Ranked], order: Any, descending: bool) -> int:
+def rank_of(best: list[Ranked], order: Any, descending: bool) -> int:
     """The place of a new element among the best: behind those that are as good.
 
-    >>> place_of([(5, None, "a"), (3, None, "b")], 3, True), place_of([(5, None, "a")], 3, False)
+    >>> rank_of([(5, None, "a"), (3, None, "b")], 3, True), rank_of([(5, None, "a")], 3, False)
     (2, 0)
     """
     at = len(best)

@@ -89,8 +89,11 @@ def plain_class(declared: TypeInformation | None) -> type | None:
     return found if found in (int, str, bytes) else None
 
 
-def has_one_form(declared: TypeInformation) -> bool:
-    """Whether two of this type's values that are equal are the same value, as 1.0 and 1, or 0.0 and -0.0, are not."""
+def has_one_form(declared: TypeInformation | None) -> bool:
+    """Whether two of this type's values that are equal are the same value, as 1.0 and 1, or 0.0 and -0.0, are not.
+
+    False without a declared type.
+    """
     if isinstance(declared, TupleTypeInfo):
         return all(map(has_one_form, declared.get_field_types()))
     return plain_class(declared) is not None

@@ -292,8 +292,7 @@ class ExpiringMap(_Expiring):
 
     def __init__(self, space: ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
-        declared = descriptor.key_type_info
-        self._keys_vary = declared is None or declared.is_pickled or not has_one_form(declared)
+        self._keys_vary = not has_one_form(descriptor.key_type_info)
 
     def expire(self, row: list[Any]) -> None:
         entries = row[self._i]
