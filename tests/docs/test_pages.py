@@ -50,6 +50,12 @@ def test_every_page_can_be_reached_from_the_map() -> None:
     assert set(PAGES) - {ROOT / "README.md"} <= reached
 
 
+def test_every_module_that_the_architecture_names_exists() -> None:
+    named = set(re.findall(r"`([\w/]+/\w+\.py)`", (ROOT / "docs" / "architecture.md").read_text()))
+    assert len(named) > 80
+    assert {module for module in named if not (ROOT / "src" / "holdfast" / module).exists()} == set()
+
+
 def test_every_test_that_the_guarantees_name_exists() -> None:
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "guarantees.md").read_text())
     assert named
