@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common import RestartStrategies, Row, RowKind, WatermarkStrategy
+from holdfast.common import Configuration, RestartStrategies, Row, RowKind, WatermarkStrategy
 from holdfast.common.values.tabular import as_record, to_arrow, to_pandas, to_polars
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
@@ -197,7 +197,9 @@ def slow(value: int) -> int:
 
 
 def a_job_shows_its_graph_and_its_button_cancels_it(displayed: list[Any]) -> None:
-    env = InProcessEnvironment()
+    env = InProcessEnvironment(
+        Configuration.from_dict({"holdfast.epoch.max-records": "100"})
+    )  # it is cancelled between epochs
     numbers = env.from_source(NumberSequenceSource(1, 10**12), WatermarkStrategy.no_watermarks(), "numbers")
     numbers.map(slow).key_by(lambda n: n % 3).reduce(max).start_new_chain().print()
     env.execute_async("endless")._ipython_display_()  # type: ignore[attr-defined]
