@@ -9,8 +9,12 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
 ARGS ?=
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 # The tests often wait, so there are more of their processes than processors.
-WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
+WORKERS ?= $(shell echo $$(( $(PROCESSORS) + 2 )))
+QUICK := not spark and not kafka and not fault and not long
+# The tests of what has changed since a commit or branch; without one, all.
+CHANGED = $(if $(SINCE),$$($(BIN)/python tests/changes.py $(SINCE)))
 EFFORT ?= 1
 
 .PHONY: help
@@ -41,10 +45,14 @@ compiled: $(VENV)/.ready ## compile the innermost loops, if there is a C compile
 demo: $(VENV)/.ready compiled ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka); Ctrl-C stops, the next run resumes
 	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(ARGS)
 
+.PHONY: check
+check: lint compiled ## run lint and the quick tests: no Spark, Kafka, JVM or network (SINCE=main: those of what changed since)
+	$(BIN)/pytest -q -n $(PROCESSORS) --dist loadfile --no-loadscope-reorder -m '$(QUICK)' $(ARGS) $(CHANGED)
+
 .PHONY: test
-test: $(VENV)/.ready compiled ## run all tests, including those on real Spark and real Kafka
+test: $(VENV)/.ready compiled ## run all tests, including those on real Spark and real Kafka (SINCE=main: those of what changed since)
 	@$(BIN)/python -m holdfast.testing.kafka_training
-	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --reruns 1 -r fER --durations 20 --durations-min 5 $(ARGS)
+	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --reruns 1 -r fER --durations 20 --durations-min 5 $(ARGS) $(CHANGED)
 
 .PHONY: programs
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')

@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["kafka_fixtures", "s3_fixtures", "azure_fixtures"]
+from long_files import LONG
 
+pytest_plugins = ["examples_in_docstrings", "kafka_fixtures", "s3_fixtures", "azure_fixtures"]
+
+HERE = Path(__file__).parent
 LONGEST = ("fault", "kafka", "spark")
 """Marks of the tests that take longest, these first."""
 MEMORY = "/dev/shm"
@@ -72,10 +75,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return min(n for n, mark in enumerate((*LONGEST, None)) if mark is None or item.get_closest_marker(mark))
 
     ranks: dict[Path, int] = {}
+    long = {HERE / name for name in LONG}
     for item in items:
         ranks[item.path] = min(rank(item), ranks.get(item.path, len(LONGEST)))
         if rank(item) == len(LONGEST):
             item.add_marker(pytest.mark.flaky(reruns=0))
+        if item.path in long:
+            item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: ranks[item.path])
 
 
