@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from long_files import LONG
 
-pytest_plugins = ["examples_in_docstrings", "kafka_fixtures", "s3_fixtures", "azure_fixtures"]
+pytest_plugins = ["examples_in_docstrings", "scheduling", "kafka_fixtures", "s3_fixtures", "azure_fixtures"]
 
 HERE = Path(__file__).parent
 LONGEST = ("fault", "kafka", "spark")
@@ -70,18 +70,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Tests without processes of Spark and Kafka have no excuse: they are never repeated (``--reruns``).
     """
-
-    def rank(item: pytest.Item) -> int:
-        return min(n for n, mark in enumerate((*LONGEST, None)) if mark is None or item.get_closest_marker(mark))
-
-    ranks: dict[Path, int] = {}
     long = {HERE / name for name in LONG}
+    order = (*LONGEST, "long")
+    ranks: dict[Path, int] = {}
     for item in items:
-        ranks[item.path] = min(rank(item), ranks.get(item.path, len(LONGEST)))
-        if rank(item) == len(LONGEST):
-            item.add_marker(pytest.mark.flaky(reruns=0))
         if item.path in long:
             item.add_marker(pytest.mark.long)
+        if not any(map(item.get_closest_marker, LONGEST)):
+            item.add_marker(pytest.mark.flaky(reruns=0))
+        rank = next((n for n, mark in enumerate(order) if item.get_closest_marker(mark)), len(order))
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])
 
 
