@@ -53,11 +53,7 @@ MODULES = {
         "state/test_window_cases.py",
         "state/test_windows_against_a_model.py",
     ],
-    "windowing/continuous_triggers.py": [
-        "state/test_window_parts.py",
-        "state/test_ends_of_windows.py",
-        "state/test_triggers_against_a_model.py",
-    ],
+    "windowing/continuous_triggers.py": ["state/test_triggers.py", "state/test_window_parts.py"],
     "windowing/counts.py": ["state/test_window_parts.py", "state/test_ends_of_windows.py"],
     "windowing/element_triggers.py": [
         "state/test_window_parts.py",
@@ -66,11 +62,7 @@ MODULES = {
     ],
     "windowing/evictors.py": ["state/test_window_parts.py", "state/test_ends_of_windows.py"],
     "windowing/sessions.py": ["state/test_window_parts.py", "state/test_ends_of_windows.py"],
-    "windowing/triggers.py": [
-        "state/test_window_parts.py",
-        "state/test_ends_of_windows.py",
-        "state/test_triggers_against_a_model.py",
-    ],
+    "windowing/triggers.py": ["state/test_triggers.py", "state/test_ends_of_windows.py"],
     "table/best.py": ["table/test_tables.py"],
     "table/changes.py": ["table/test_tables.py"],
     "table/versions.py": ["table/test_versioned_tables.py"],

@@ -10,11 +10,7 @@ import time
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 
-from holdfast.compiled import PURE
-
-from .judging import check
-from .programs import programs
-from .running import ways
+from .reverted import FAULTS, put_back
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="programs", description=__doc__)
@@ -22,7 +18,16 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1, help="the first seed; each draws a hundred programs")
     parser.add_argument("--first", action="store_true", help="end with the first program that is found")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="print what is found as it was drawn")
+    parser.add_argument("--fault", choices=FAULTS, help="put a mended fault back, which should be found")
     options = parser.parse_args()
+    if options.fault:
+        put_back(options.fault)
+    from holdfast.compiled import PURE
+
+    from .judging import check
+    from .programs import programs
+    from .running import ways
+
     logging.disable(logging.CRITICAL)
     how = "pure" if os.environ.get(PURE) else "compiled"
     tried = found = 0

@@ -20,7 +20,8 @@ def changed(program: Program, number: int) -> str:
     lines = []
     for line in program.text.splitlines():
         for change in _CHANGES:
-            if chance.random() < 0.5:
+            # An evictor is refused where elements are kept without their timestamps.
+            if chance.random() < (0.2 if change is with_an_evictor else 0.5):
                 line = change(program, line)
         lines.append(line)
     return "\n".join(lines)
@@ -66,6 +67,22 @@ def with_another_size(program: Program, line: str) -> str:
     return re.sub(r"milliseconds\((\d+)\)", lambda found: f"milliseconds({int(found[1]) // 2})", line)
 
 
+def by_record(program: Program, line: str) -> str:
+    """Functions of single records in place of batches."""
+    return line.replace(".map_batch(times_two,", ".map(row_times_two,").replace(
+        "filter_batch(above_two)", "filter(row_above_two)"
+    )
+
+
+def without_columns(program: Program, line: str) -> str:
+    """Records of no declared type are in no columns. Their keys are text: of other ones, a restart gives any equal one."""
+    return line if "_batch(" in line else line.replace(", FIELDS['text'])", ")")
+
+
+def with_columns(program: Program, line: str) -> str:
+    return line.replace(".map(as_row('text'))", ".map(as_row('text'), FIELDS['text'])")
+
+
 _CHANGES: tuple[Callable[[Program, str], str], ...] = (
     with_a_clear,
     without_a_clear,
@@ -74,4 +91,7 @@ _CHANGES: tuple[Callable[[Program, str], str], ...] = (
     with_a_trigger,
     with_lateness,
     with_another_size,
+    with_columns,
+    by_record,
+    without_columns,
 )

@@ -342,13 +342,15 @@ def asked(d: Drawing, of: str) -> Any:
 
 def columns(d: Drawing, of: str) -> Any:
     """Aggregates of windows of columns, or of rows; functions of batches."""
-    kind = d.one_of("text", "text", "truth", "decimal")
+    declared = d.one_of(True, False)
+    # After a restart, a key without a declared type is any of its equals.
+    kind = d.one_of("text", "text", "truth", "decimal") if declared else "text"
     stream = models.each(d.streams[of], lambda v: [(str(more.field_of(v, kind)), *v[1:])])
     ordered = stream.ordered and kind == "text"  # other keys have elements of several
     stream = replace(stream, ordered=ordered)
     fields = f"FIELDS[{kind!r}]"
-    rows = f"{of}.map(as_row({kind!r}), {fields})" if d.one_of(True, False) else ""
-    if rows and kind != "decimal" and d.one_of(True, False):  # no column has decimals
+    rows = f"{of}.map(as_row({kind!r}){f', {fields}' if declared else ''})"
+    if declared and kind != "decimal" and d.one_of(True, False):  # no column has decimals
         how, function = d.one_of(
             (f"map_batch(times_two, {fields})", lambda v: [(*v[:2], v[2] * 2)]),
             ("filter_batch(above_two)", lambda v: [v] if v[2] > 2 else []),
@@ -356,7 +358,6 @@ def columns(d: Drawing, of: str) -> Any:
         rows, stream = f"{rows}.{how}", models.each(stream, function)
         if d.one_of(False, True):
             return d.add(f"{rows}.map(of_fields)", stream, of)
-    rows = rows or f"{of}.map(as_row({kind!r}))"
     drawn = aligned(d, stream, functions.key_of, 0)
     elements = []
     for key, window in drawn.windows:

@@ -406,4 +406,12 @@ def above_two(batch: Any) -> Any:
     return pc.greater(batch.column("number"), 2)
 
 
+def row_times_two(row: Any) -> Any:
+    return Row(key=row.key, time=row.time, number=row.number * 2)
+
+
+def row_above_two(row: Any) -> Any:
+    return bool(row.number > 2)
+
+
 TEN_SECONDS = Time.seconds(10)

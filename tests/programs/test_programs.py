@@ -52,6 +52,15 @@ def a_changed_program_is_another_form_of_the_same_windows():
     assert any(form.endswith(".aggregate(MergingSum(False))") for form in forms)
 
 
+def a_changed_program_works_by_columns_batches_or_records():
+    call = "s1.map(as_row('text'), FIELDS['text']).map_batch(times_two, FIELDS['text']).filter_batch(above_two)"
+    forms = {changed(Program(call, {}, {}), number) for number in range(1, 30)}
+    records = "s1.map(as_row('text'), FIELDS['text']).map(row_times_two, FIELDS['text']).filter(row_above_two)"
+    assert forms == {call, records, records.replace(", FIELDS['text']", "")}
+    rows = "s1.map(as_row('text')).key_by(x)"
+    assert {changed(Program(rows, {}, {}), n) for n in range(1, 30)} == {rows, rows.replace("'))", "'), FIELDS['text'])")}
+
+
 def a_wrong_result_is_shown_as_a_program_that_can_be_run():
     text = """
 s1 = env.from_source(SplitSource(S1, cut, seed), WatermarkStrategy.no_watermarks(), "s1").uid("s1")

@@ -92,7 +92,7 @@ def window(d: Drawing, of: str) -> Any:
     if lateness:
         text += f".allowed_lateness({lateness})"
     asks = d.one_of(False, True)
-    if asks:
+    if asks or d.one_of(False, True):  # with it, a restart may change the windows (`changes`)
         text += ".side_output_late_data(LATE)"
     whole_order = ordered and drawn.kind == "tumbling" and not drawn.again
     once = not triggered and not lateness and not drawn.again and drawn.kind != "own"

@@ -118,6 +118,17 @@ def an_assigner_of_the_user_may_leave_windows_and_merging_to_that_of_sessions(se
     assert type(sessions.get_default_trigger(None)) is EventTimeTrigger
 
 
+def a_session_of_processing_time_begins_now_and_one_of_event_time_with_the_elements_timestamp():
+    now = SimpleNamespace(get_current_processing_time=lambda: 500)
+    assert list(ProcessingTimeSessionWindows.with_gap(ms(5)).assign_windows("a", MIN_TIMESTAMP, now)) == [
+        TimeWindow(500, 505)
+    ]
+    sessions: Any = EventTimeSessionWindows.with_gap(ms(5))
+    assert list(sessions.assign_windows("a", 100, now)) == [TimeWindow(100, 105)]
+    with pytest.raises(ValueError, match="no timestamp marker"):
+        sessions.assign_windows("a", MIN_TIMESTAMP, now)
+
+
 def a_gap_is_a_positive_number_of_milliseconds():
     for kind in (EventTimeSessionWindows, ProcessingTimeSessionWindows):
         for wrong in (0, -1):
@@ -188,13 +199,6 @@ def a_difference_is_a_function_of_two_elements(wrong: Any):
 
 
 # ---- triggers -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wrong", [0, -1, True, 2.5])
-@pytest.mark.parametrize("kind", [ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger])
-def a_continuous_trigger_fires_at_a_positive_interval(kind: Any, wrong: Any):
-    with pytest.raises(ConfigurationError, match=f"{kind.__name__} fires at a positive interval"):
-        kind(wrong)
 
 
 def a_continuous_trigger_fires_at_each_multiple_of_its_interval_and_at_the_end_of_the_window():
