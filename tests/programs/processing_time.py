@@ -6,6 +6,7 @@ all time. How often it does, and for which elements at once, depends on the cut.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cep.model import Model
@@ -79,7 +80,8 @@ def pattern_of_arrivals(d: Drawing, of: str) -> Any:
         found = Model(parse(text), [(event[0], number) for number, event in enumerate(lettered)], 10**12)
         for come, named in found.matches.values():
             told = [(key, lettered[number][2] + len(name), lettered[number][3]) for name, number in named]
-            elements.append(Element((key, len(named), functions.digest(told, False)), mine[come - 1].timestamp))
+            # A match is late if its last element is.
+            elements.append(replace(mine[come - 1], value=(key, len(named), functions.digest(told, False))))
     call = f"CEP.pattern({of}.map(lettered).key_by(key_of_event), pattern({text!r}, {10**12}))"
     call += ".in_processing_time().process(Matched())"
     return d.add(call, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, stage=1)

@@ -278,6 +278,7 @@ def a_delta_trigger_compares_with_the_last_element_that_fired():
         (CountTumblingWindowAssigner.of(3), "CountTumblingWindowAssigner(3)"),
         (CountSlidingWindowAssigner.of(3, 2), "CountSlidingWindowAssigner(3, 2)"),
         (EventTimeSessionWindows.with_gap(ms(5)), "EventTimeSessionWindows(5)"),
+        (EventTimeSessionWindows.with_dynamic_gap(len), f"DynamicEventTimeSessionWindows({len!r})"),
         (CumulativeEventTimeWindows.of(ms(40), ms(10)), "CumulativeEventTimeWindows(40, 10, 0)"),
         (SlidingEventTimeWindows.of(ms(20), ms(10), ms(3)), "SlidingEventTimeWindows(20, 10, 3)"),
         (CountEvictor.of(3, True), "CountEvictor(3, True)"),
