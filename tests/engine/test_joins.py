@@ -1,4 +1,4 @@
-"""Joins of two streams by window and by an interval, against plain Python, for any epochs, parallelism and backend.
+"""Joins of two streams by window and by an interval; those of drawn programs are in ``tests/programs``.
 
 The cases of intervals are those of Flink's IntervalJoinOperatorTest (apache/flink, streaming.api.operators.co): elements
 with the timestamps 1 to 4 on both sides.
@@ -6,7 +6,7 @@ with the timestamps 1 to 4 on both sides.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import (
     CoGroupFunction,
     EventTimeSessionWindows,
-    FlatJoinFunction,
     JoinFunction,
     MapStateDescriptor,
     OutputTag,
@@ -45,7 +44,7 @@ from holdfast.testing import TwoInputTestHarness
 
 from .inprocess import LedgerSink, SplitSource
 from .one_operator import opened
-from .programs import DELAY, records, stream
+from .programs import records, stream
 from .test_same_results import config, few, lab, runs, visible
 
 LATE_LEFT, LATE_RIGHT = OutputTag("left"), OutputTag("right")
@@ -56,69 +55,13 @@ class Pair(JoinFunction):
         return first[0], first[2], second[2]
 
 
-class Each(FlatJoinFunction):
-    def join(self, first: Any, second: Any) -> Any:
-        if first[2] <= second[2]:
-            yield first[0], first[2], second[2]
-
-
 class Both(CoGroupFunction):
-    def open(self, runtime_context: Any) -> None:
-        self.opened = True
-
     def co_group(self, first: Any, second: Any) -> Any:
-        assert self.opened
-        left, right = list(first), list(second)
-        yield (left or right)[0][0], sorted(each[2] for each in left), sorted(each[2] for each in right)
+        yield list(first), list(second)
 
 
 def key_of(record: Any) -> Any:
     return record[0]
-
-
-def tumbling(ts: int) -> list[int]:
-    return [ts // 20_000]
-
-
-def sliding(ts: int) -> list[int]:
-    return [ts // 10_000, ts // 10_000 - 1]
-
-
-WINDOWS = {
-    "tumbling": (TumblingEventTimeWindows.of(Time.seconds(20)), tumbling),
-    "sliding": (SlidingEventTimeWindows.of(Time.seconds(20), Time.seconds(10)), sliding),
-}
-
-
-@pytest.mark.parametrize("windows", sorted(WINDOWS))
-@pytest.mark.parametrize("how", ["join", "lambda", "flat", "co_group"])
-@settings(few, max_examples=examples(4))
-@given(**runs)
-def test_joins_by_window(windows, how, seed, backend, parallelism, budget, frame, crashes):
-    assigner, windows_of = WINDOWS[windows]
-    left, right = records(seed, 80), records(seed + 1, 80)
-
-    def build(env: Any) -> None:
-        first, second = stream(env, left, budget, "left"), stream(env, right, budget, "right")
-        joined = first.co_group(second) if how == "co_group" else first.join(second)
-        function = {"join": Pair(), "lambda": Pair().join, "flat": Each(), "co_group": Both()}[how]
-        joined.where(key_of).equal_to(key_of).window(assigner).apply(function).sink_to(LedgerSink("out"))
-
-    groups: dict[Any, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
-    for side, data in enumerate((left, right)):
-        for split in data.values():
-            for record in split:
-                for window in windows_of(record[1]):
-                    groups[record[0], window][side].append(record[2])
-    expected: list[Any] = []
-    for (key, _), (firsts, seconds) in groups.items():
-        if how == "co_group":
-            expected.append((key, sorted(firsts), sorted(seconds)))
-        else:
-            expected += [(key, a, b) for a in firsts for b in seconds if how != "flat" or a <= b]
-    with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
-        job.run(crashes)
-        assert visible() == Counter(map(repr, expected))
 
 
 class ByWeight(WindowAssigner):
@@ -255,36 +198,6 @@ def a_case_of_flinks_interval_join_gives_its_pairs(case, budget):
     with lab(joined(side, side, lower, upper, tuple(exclusive)), parallelism=1, budget=budget, config={}) as job:
         job.run([("after complete", 2)] if budget == 1 else [])
         assert visible() == Counter(repr(("key", *pair, 0, 0)) for pair in CASES[case])
-
-
-@settings(few, max_examples=examples(8))
-@given(
-    **runs,
-    bounds=st.tuples(st.integers(-9_000, 9_000), st.integers(0, 9_000)),
-    exclusive=st.tuples(st.booleans(), st.booleans()),
-)
-def test_joins_by_interval(seed, backend, parallelism, budget, frame, crashes, bounds, exclusive):
-    lower, upper = bounds[0], bounds[0] + bounds[1] + 2
-    left, right = records(seed, 80, jitter=3 * DELAY), records(seed + 1, 80, jitter=3 * DELAY)
-    expected: list[Any] = []
-    alive: list[list[Any]] = [[], []]
-    for side, data in enumerate((left, right)):
-        for split in data.values():
-            highest = None
-            for record in split:
-                if highest is not None and record[1] < highest - DELAY - 1:
-                    expected.append(((LATE_LEFT, LATE_RIGHT)[side].tag_id, *record))
-                else:
-                    alive[side].append(record)
-                highest = record[1] if highest is None else max(highest, record[1])
-    first, last = lower + exclusive[0], upper - exclusive[1]
-    expected += [
-        (a[0], a[1], b[1], a[2], b[2]) for a in alive[0] for b in alive[1] if a[0] == b[0] and first <= b[1] - a[1] <= last
-    ]
-    build = joined(left, right, lower, upper, exclusive, budget)
-    with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
-        job.run(crashes)
-        assert visible() == Counter(map(repr, expected))
 
 
 def test_what_cannot_be_joined_is_refused_where_it_is_written():

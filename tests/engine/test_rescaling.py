@@ -19,7 +19,7 @@ from holdfast.testing import InProcessEnvironment
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, RecordSlices, SplitSource
 from .programs import UntypedSessions, records, sessions, sessions_model, windows, windows_model
-from .test_same_results import backends, budgets, config, few, lab, seeds, visible
+from .test_same_results import backends, config, few, lab, seeds, visible
 
 parallelisms = st.sampled_from([1, 2, 3, 4, 5, 7, 8])
 moves = st.lists(st.tuples(parallelisms, st.sampled_from(CRASH_POINTS), st.integers(1, 4)), min_size=2, max_size=6)
@@ -39,15 +39,6 @@ def run(job: Lab, drivers: list[tuple[int, str, int]], last: int) -> None:
             return
     job.parallelism = last
     job.run()
-
-
-@settings(few, max_examples=examples(5))
-@given(seed=seeds, backend=backends, drivers=moves, last=parallelisms, budget=budgets)
-def the_windows_are_complete_whatever_the_parallelism_was(seed, backend, drivers, last, budget):
-    data = records(seed, 300)
-    with lab(windows(data, cut=budget), budget=budget, config=config(backend, "64")) as job:
-        run(job, drivers, last)
-        assert visible() == windows_model(data)
 
 
 @settings(few, max_examples=examples(5))
@@ -91,29 +82,6 @@ def rescaling(job: Lab, rescales: dict[int, int]) -> tuple[Any, list[Any]]:
 
     coordinator._log.complete = completing
     return coordinator, answers
-
-
-@settings(few, max_examples=examples(5))
-@given(
-    seed=seeds,
-    backend=backends,
-    rescales=st.dictionaries(st.integers(1, 6), parallelisms, min_size=1, max_size=4),
-    budget=st.sampled_from([15, 40]),
-    failures=st.sampled_from([0.0, 0.03]),
-)
-def a_job_that_is_rescaled_while_it_runs_has_the_same_results(seed, backend, rescales, budget, failures):
-    data = records(seed, 300, keys=20)
-    with lab(sessions(data, cut=budget), budget=budget, config=config(backend, "64")) as job:
-        job.failures, job.seed = failures, seed
-        coordinator, answers = rescaling(job, rescales)
-        try:
-            coordinator.run()
-        finally:
-            job.close()
-        assert visible() == sessions_model(data)
-        assert all(answer.done() for answer in answers)
-        if failures == 0:
-            assert job.metrics.snapshot().values["numRestarts"] == 0
 
 
 def parallelisms_of_plans(coordinator: Any) -> list[list[int]]:

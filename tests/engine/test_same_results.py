@@ -20,8 +20,6 @@ from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource
 from .programs import (
     UntypedSessions,
-    network,
-    network_model,
     records,
     sessions,
     sessions_model,
@@ -108,18 +106,6 @@ def test_all_kinds_of_state_with_timers(seed, backend, parallelism, budget, fram
 
 
 @few
-@given(**runs)
-def test_several_shuffles_unions_and_ways_to_spread(seed, backend, parallelism, budget, frame, crashes):
-    data, other = records(seed, 150), records(seed + 1, 100, splits=1)
-    # No key of one source is in the other: their elements have no order between them.
-    other = {name: [(f"k{int(k[1:]) + 50}", ts, v) for k, ts, v in split] for name, split in other.items()}
-    options = {"parallelism": parallelism, "budget": budget, "config": config(backend, frame)}
-    with lab(network(data, other, cut=budget), **options) as job:
-        job.run(crashes)
-        assert visible() == network_model(data, other, parallelism)
-
-
-@few
 @given(seed=seeds, backend=backends, crashes=crashes)
 def test_tasks_that_die_and_tasks_that_run_twice(seed, backend, crashes):
     data = records(seed, 200)
@@ -128,19 +114,6 @@ def test_tasks_that_die_and_tasks_that_run_twice(seed, backend, crashes):
     ) as job:
         job.run(crashes)
         assert visible() == sessions_model(data)
-
-
-@few
-@given(seed=seeds, backend=backends, parallelism=parallelisms, crashes=crashes)
-def the_order_of_a_key_is_kept(seed, backend, parallelism, crashes):
-    data = records(seed, 200)
-    with lab(sessions(data, cut=30), parallelism=parallelism, budget=60, config=config(backend, "8")) as job:
-        job.run(crashes)
-        counts: dict[str, list[int]] = {}
-        for value in LEDGERS["out"].values:
-            if value[0] == "element":
-                counts.setdefault(value[1], []).append(value[2])
-        assert all(numbers == sorted(numbers) for numbers in counts.values())
 
 
 class Chained(KeyedProcessFunction):

@@ -259,22 +259,6 @@ def test_the_same_records_are_late_however_the_input_is_cut(
             assert len(results) == len(totals), "a window gave two results"
 
 
-@pytest.mark.parametrize("budget", [1, 2, 3, 8, 100])
-@pytest.mark.parametrize("batch", ["1", "3", "4096"])
-def test_of_eight_records_the_same_are_late_by_any_cut(tmp_path, budget, batch):
-    times = [10, 250, 20, 130, 240, 30, 400, 150]
-    data = [("a", time, 1) for time in times]
-
-    def build(env: StreamExecutionEnvironment) -> None:
-        stream = env.from_source(SplitSource({"s": data}), timed(DELAY), "s")
-        sums(stream.key_by(lambda record: record[0])).get_side_output(LATE).sink_to(LedgerSink("out"))
-
-    LEDGERS["out"].committed.clear()
-    job = Lab(build, tmp_path, parallelism=2, budget=budget, config={"holdfast.batch.records": batch})
-    job.run()
-    assert [time for _, time, _ in LEDGERS["out"].values] == [20, 130, 30, 150]
-
-
 # ---- idleness in mid-chain ---------------------------------------------------------------------------------------------
 
 

@@ -116,6 +116,7 @@ def an_assigner_of_the_user_may_leave_windows_and_merging_to_that_of_sessions(se
     sessions.merge_windows(windows, SimpleNamespace(merge=lambda of, result: merged.append((set(of), result))))
     assert merged == [({windows[0], windows[2]}, TimeWindow(100, 110))]
     assert type(sessions.get_default_trigger(None)) is EventTimeTrigger
+    assert repr(sessions.with_dynamic_gap(len)) == f"DynamicEventTimeSessionWindows({len!r})"
 
 
 def a_session_of_processing_time_begins_now_and_one_of_event_time_with_the_elements_timestamp():
