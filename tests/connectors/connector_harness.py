@@ -24,6 +24,8 @@ from holdfast.connectors.base import (
     WriterContext,
 )
 from holdfast.connectors.file.files import InputFile, LocalFiles
+from holdfast.runtime.protocol.failures import FailurePolicy, Hopeless
+from holdfast.runtime.protocol.restart import ExponentialDelay, Restart
 
 
 def local_input(path: Path) -> InputFile:
@@ -35,6 +37,17 @@ def job_info(
     storage_uri: str | None = None, generation: int = 1, config: Mapping[str, str] = MappingProxyType({})
 ) -> JobInfo:
     return JobInfo("job-1", "payments", generation, storage_uri, config)
+
+
+def attempts(failure: BaseException) -> int:
+    """The attempts until the job ends, with the default strategy; 20: it goes on."""
+    policy = FailurePolicy(ExponentialDelay(), chosen=False)
+    for attempt in range(1, 20):
+        answer = policy.answer(failure, False, attempt)
+        if isinstance(answer, Hopeless):
+            return attempt
+        assert isinstance(answer, Restart)
+    return 20
 
 
 def stored(data: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from connector_harness import SourceRun, eventually, flat, job_info
+from connector_harness import SourceRun, attempts, eventually, flat, job_info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from awaiting import until
 from holdfast.connectors import write_ahead
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.socket import SocketTextSource
-from holdfast.errors import ConfigurationError, InputLost
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 
 
 class Server:
@@ -221,6 +221,35 @@ def a_refused_connection_names_the_address_and_a_remedy(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port} .*nc -lk {port}"):
         SourceRun(SocketTextSource("127.0.0.1", port), tmp_path.as_uri()).start()
+
+
+def a_job_that_goes_on_tries_again_to_connect(server: Server, runs: list[SourceRun], tmp_path: Path) -> None:
+    run = start(server, runs, tmp_path)
+    server.accept().sendall(b"1\n")
+    received(run, 1)
+    run.epoch()
+    server.listening.close()
+    with pytest.raises(ServiceUnavailable, match=rf"127\.0\.0\.1:{server.port} .*uid 'source'") as raised:
+        run.crash()
+    assert attempts(raised.value) == 20
+
+
+def a_host_that_no_one_knows_ends_the_job(tmp_path: Path) -> None:
+    run = SourceRun(SocketTextSource("host.invalid", 1), tmp_path.as_uri())
+    with pytest.raises(ConfigurationError, match=r"host\.invalid:1"):
+        run.start()
+
+
+def a_server_that_never_sends_the_delimiter_ends_the_job(
+    server: Server, runs: list[SourceRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.connectors.socket._LONGEST", 1000)
+    run = start(server, runs, tmp_path, delimiter="|")
+    server.accept().sendall(b"1\n" * 1000)
+    until(lambda: run.enumerator._log.ended)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{server.port}: no '\|' in \d+ bytes") as raised:
+        run.epoch()
+    assert attempts(raised.value) == 1
 
 
 def a_receiver_without_storage_waits_while_too_much_is_unread(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
-from connector_harness import job_info
+from connector_harness import attempts, job_info
 
 from holdfast.common import Row, Types
 from holdfast.connectors.base import WriterContext
@@ -28,8 +28,6 @@ from holdfast.connectors.kafka.source.source_options import KafkaSourceOptions
 from holdfast.connectors.schema_registry import SchemaRegistry
 from holdfast.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
 from holdfast.errors import ConfigurationError, HoldfastError, InputLost, ServiceUnavailable, UserCodeError
-from holdfast.runtime.protocol.failures import FailurePolicy, Hopeless
-from holdfast.runtime.protocol.restart import ExponentialDelay, Restart
 from kafka import errors as broker_errors
 
 NOWHERE = {"bootstrap.servers": "localhost:1", "log_level": 0}
@@ -55,17 +53,6 @@ DAMAGED = {"_BAD_MSG", "_BAD_COMPRESSION", "MSG_SIZE_TOO_LARGE"}
 GONE = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"}
 POSITIONS = {"_PARTITION_EOF", "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"}
 """What these mean depends on the partition's offsets: tests/kafka/test_source_lost_tail.py."""
-
-
-def attempts(failure: BaseException) -> int:
-    """The attempts until the job ends, with the default strategy; 20: it goes on."""
-    policy = FailurePolicy(ExponentialDelay(), chosen=False)
-    for attempt in range(1, 20):
-        answer = policy.answer(failure, False, attempt)
-        if isinstance(answer, Hopeless):
-            return attempt
-        assert isinstance(answer, Restart)
-    return 20
 
 
 def test_the_codes_of_refusals_are_these() -> None:

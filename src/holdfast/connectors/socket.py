@@ -23,7 +23,7 @@ from holdfast.checkpoint.stores.storage import NotFound
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.write_ahead import WriteAheadLog
-from holdfast.errors import ConfigurationError, InputLost, StorageError
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 
 __all__ = ["SocketTextSource"]
 
@@ -95,6 +95,7 @@ class SocketEnumerator:
 
     def __init__(self, source: SocketTextSource, job: JobInfo, uid: str) -> None:
         self._source = source
+        self._uid = uid
         self._stored = job.storage_uri is not None
         self._log = WriteAheadLog(job, uid, source.delimiter.encode())
         self._receiver: _Receiver | None = None
@@ -104,7 +105,8 @@ class SocketEnumerator:
         """Open the write-ahead log, then connect.
 
         Raises:
-            ConfigurationError: no server listens at the address.
+            ConfigurationError: no server listens at the address at the job's first start, or its name is not known.
+            ServiceUnavailable: no server listens there when the job goes on.
             InputLost: input that the checkpoint has not consumed is gone.
         """
         if state is not None:
@@ -119,9 +121,10 @@ class SocketEnumerator:
                 _log.warning("%s does not answer (%s): its last records are delivered", self._source.address, e)
                 self._log.end()
                 return
-            raise ConfigurationError(
+            unknown = isinstance(e, socket.gaierror) and e.errno == socket.EAI_NONAME
+            raise (ConfigurationError if state is None or unknown else ServiceUnavailable)(
                 f"cannot connect to {self._source.address} ({e}); start the server first, for a try with "
-                f"`nc -lk {self._source.port}`"
+                f"`nc -lk {self._source.port}` [socket source, uid {self._uid!r}]"
             ) from e
         self._receiver = _Receiver(self._source, self._log, connection)
 
@@ -215,7 +218,7 @@ class _Receiver:
             if len(rest) < len(whole):
                 self._log.append(whole[: len(whole) - len(rest)])
             if len(rest) > _LONGEST:
-                raise StorageError(
+                raise ConfigurationError(
                     f"{self._source.address}: no {self._source.delimiter!r} in {len(rest)} bytes; "
                     "is it the delimiter that the server sends?"
                 )

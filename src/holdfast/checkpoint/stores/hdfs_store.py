@@ -22,7 +22,7 @@ __all__ = ["HDFSStore"]
 _MODE = 0o755
 _WRITE = 8 << 20
 """Bytes per write; the file may have any size."""
-_REFUSED = ("AccessControlException", "Permission denied", "SafeModeException", "QuotaExceeded", "UnsupportedOperation")
+_REFUSED = ("AccessControlException", "Permission denied", "UnsupportedOperation")
 
 
 class HDFSStore:

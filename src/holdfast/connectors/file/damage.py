@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -18,7 +19,7 @@ def decoding(path: str, what: str, place: str = "") -> Iterator[None]:
     """Name the file in errors of its content.
 
     Libraries raise anything for damaged bytes, also out of memory for a length that is none. Errors of the system (those
-    with a number) and of the store are let through: they may pass.
+    with a number) and of the store are let through, but for those of an offset that is none.
 
     Args:
         path: The file.
@@ -31,8 +32,8 @@ def decoding(path: str, what: str, place: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        passing = isinstance(error, OSError) and error.errno is not None
-        if passing or (isinstance(error, HoldfastError) and not isinstance(error, ConfigurationError)):
+        of_system = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL, errno.EOVERFLOW)
+        if of_system or (isinstance(error, HoldfastError) and not isinstance(error, ConfigurationError)):
             raise
         told = f"{path}: {what}: {type(error).__name__}: {error}"
         raise UserCodeError(told, record=place or path) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, Protocol
@@ -11,8 +12,9 @@ from typing import BinaryIO, NamedTuple, Protocol
 from holdfast.checkpoint.stores.object_store import ObjectInfo
 from holdfast.checkpoint.stores.storage import FileStorage, NotFound
 from holdfast.connectors.file.paths import split_uri
+from holdfast.connectors.file.refusals import lost
 from holdfast.connectors.file.spark_output import LOG, committed_files, is_committed
-from holdfast.errors import InputLost
+from holdfast.errors import ConfigurationError
 
 __all__ = ["FileSystems", "FileVersion", "Files", "Found", "InputFile", "LocalFiles", "OpenFile", "StoreFiles"]
 
@@ -113,7 +115,11 @@ class LocalFiles:
 
     def find(self, path: str) -> Iterator[Found]:
         """The file, or the files under the directory."""
-        return self._walk(path) if os.path.isdir(path) else iter((self.look_up(path),))
+        if os.path.isdir(path):
+            return self._walk(path)
+        if not stat.S_ISREG(os.stat(path).st_mode):  # an open of a pipe waits for ever
+            raise ConfigurationError(f"{path}: is neither a file nor a directory")
+        return iter((self.look_up(path),))
 
     def _walk(self, directory: str) -> Iterator[Found]:
         log = os.path.join(directory, LOG)
@@ -319,10 +325,5 @@ class FileSystems:
         return InputFile(path, self.of(path), version)
 
 
-def lost(path: str) -> InputLost:
-    """The error for a file that is gone."""
-    return InputLost(f"{path}: the file was removed before it was read to the end; put it back")
-
-
-def _found(path: str, stat: os.stat_result) -> Found:
-    return Found(path, FileVersion(stat.st_size, stat.st_mtime_ns), stat.st_mtime_ns)
+def _found(path: str, status: os.stat_result) -> Found:
+    return Found(path, FileVersion(status.st_size, status.st_mtime_ns), status.st_mtime_ns)

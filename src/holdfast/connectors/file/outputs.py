@@ -24,6 +24,7 @@ from holdfast.checkpoint.stores.object_store import ObjectWriter
 from holdfast.checkpoint.stores.storage import FileStorage, NotFound, refused
 from holdfast.common.system.os_errors import reason
 from holdfast.connectors.file.paths import split_uri
+from holdfast.connectors.file.refusals import writing
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["LocalOutput", "Output", "PartFile", "StoreOutput", "open_output"]
@@ -82,24 +83,25 @@ class Output(Protocol):
     def final(self, data: Any) -> str:
         """The name of a published file."""
 
-    def failed(self, what: str, name: str, error: OSError) -> StorageError:
-        """The error for a call that failed."""
+    def told(self, what: str, name: str) -> str:
+        """What failed, for errors."""
 
 
-def open_output(base_path: str, config: Mapping[str, str]) -> Output:
+def open_output(base_path: str, config: Mapping[str, str], uid: str = "") -> Output:
     """Open the directory of a file sink.
 
     Args:
         base_path: An absolute path or a URI.
         config: The settings of the stores, such as ``s3.*``.
+        uid: The sink's uid, for errors.
 
     Raises:
         ConfigurationError: a setting of the store is invalid.
     """
     root, directory = split_uri(base_path)
     if not root:
-        return LocalOutput(base_path)
-    return StoreOutput(base_path, FileStorage.open(f"{root}/", config), directory)
+        return LocalOutput(base_path, uid)
+    return StoreOutput(base_path, FileStorage.open(f"{root}/", config), directory, uid)
 
 
 class LocalOutput:
@@ -107,8 +109,9 @@ class LocalOutput:
 
     longest_part: int | None = None
 
-    def __init__(self, base_path: str) -> None:
+    def __init__(self, base_path: str, uid: str = "") -> None:
         self.uri = base_path
+        self._name = _sink_name(uid)
 
     def check(self) -> None:
         """Create the directory, and probe it with a file."""
@@ -118,7 +121,7 @@ class LocalOutput:
             os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             os.unlink(probe)
         except OSError as e:
-            raise ConfigurationError(f"FileSink: cannot write to {self.uri}: {reason(e)}") from e
+            raise ConfigurationError(f"{self._name}: cannot write to {self.uri}: {reason(e)}") from e
 
     def create(self, bucket: str, final: str, owner: str) -> PartFile:
         """Begin a hidden file."""
@@ -126,7 +129,7 @@ class LocalOutput:
         os.makedirs(directory, exist_ok=True)
         pending = f".{final}{_IN_PROGRESS}{owner}"
         file = open(os.path.join(directory, pending), "xb", buffering=1 << 20)  # noqa: SIM115  (closed at the barrier)
-        return _LocalPart(file, {"bucket": bucket, "pending": pending, "final": final}, self.failed)
+        return _LocalPart(file, {"bucket": bucket, "pending": pending, "final": final})
 
     def publish(self, parts: Sequence[Any]) -> Iterable[bool]:
         """Rename the files."""
@@ -134,12 +137,11 @@ class LocalOutput:
 
     def _publish(self, data: Any) -> bool:
         final = self.final(data)
-        try:
-            os.rename(self.pending(data), final)
-        except FileNotFoundError:
-            return os.path.exists(final)
-        except OSError as e:
-            raise self.failed("finish", final, e) from e
+        with writing(self.told("finish", final)):
+            try:
+                os.rename(self.pending(data), final)
+            except FileNotFoundError:
+                return os.path.exists(final)
         return True
 
     def discard(self, parts: Sequence[Any]) -> None:
@@ -151,12 +153,13 @@ class LocalOutput:
         """Sync the directories, so that file and bucket names survive a power failure."""
         for directory in sorted({"", *buckets}):
             path = os.path.join(self.uri, directory)
-            if os.path.isdir(path):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            with writing(self.told("flush", directory)):
+                if os.path.isdir(path):
+                    descriptor = os.open(path, os.O_RDONLY)
+                    try:
+                        os.fsync(descriptor)
+                    finally:
+                        os.close(descriptor)
 
     def sweep(self, owner: str, generation: int) -> None:
         """Delete hidden files of earlier drivers, in any bucket."""
@@ -175,16 +178,15 @@ class LocalOutput:
         """The name of the finished file."""
         return os.path.join(self.uri, data["bucket"], data["final"])
 
-    def failed(self, what: str, name: str, error: OSError) -> StorageError:
-        """The error, with its remedy."""
-        return StorageError(f"FileSink: cannot {what} {os.path.join(self.uri, name)}: {reason(error)}")
+    def told(self, what: str, name: str) -> str:
+        """What failed, for errors."""
+        return f"{self._name}: cannot {what} {os.path.join(self.uri, name)}"
 
 
 class _LocalPart:
-    def __init__(self, file: BinaryIO, data: dict[str, Any], failed: Callable[[str, str, OSError], StorageError]) -> None:
+    def __init__(self, file: BinaryIO, data: dict[str, Any]) -> None:
         self.stream = file
         self._data = data
-        self._failed = failed
 
     @property
     def size(self) -> int:
@@ -192,16 +194,13 @@ class _LocalPart:
 
     def finish(self) -> dict[str, Any] | None:
         file = self.stream
-        try:
-            file.flush()
-            if file.tell() == 0:  # no record has bytes
-                _remove(file.name)
-                file.close()
-                return None
-            os.fsync(file.fileno())
+        file.flush()
+        if file.tell() == 0:  # no record has bytes
+            _remove(file.name)
             file.close()
-        except OSError as e:
-            raise self._failed("flush", file.name, e) from e
+            return None
+        os.fsync(file.fileno())
+        file.close()
         return self._data
 
     def drop(self, abandon: Callable[[], None]) -> None:
@@ -221,12 +220,14 @@ class StoreOutput:
         uri: The directory's URI.
         storage: The bucket, container or file system.
         directory: The directory in it.
+        uid: The sink's uid, for errors.
     """
 
     longest_part: int | None = _LONGEST_PART
 
-    def __init__(self, uri: str, storage: FileStorage, directory: str) -> None:
+    def __init__(self, uri: str, storage: FileStorage, directory: str, uid: str = "") -> None:
         self.uri = uri.rstrip("/")
+        self._name = _sink_name(uid)
         self._storage = storage
         self._base = f"{directory}/" if directory else ""
 
@@ -246,7 +247,7 @@ class StoreOutput:
         except StorageError as error:
             if not refused(error):
                 raise
-            raise ConfigurationError(f"FileSink: cannot write to {self.uri}: {error}") from error
+            raise ConfigurationError(f"{self._name}: cannot write to {self.uri}: {error}") from error
 
     def create(self, bucket: str, final: str, owner: str) -> PartFile:
         """Begin an object in the staging directory."""
@@ -259,10 +260,11 @@ class StoreOutput:
         return in_parallel(self._publish, parts)
 
     def _publish(self, data: Any) -> bool:
-        try:
-            self._storage.move(self._base + data["pending"], self._final(data))
-        except NotFound:
-            return False
+        with writing(self.told("finish", data["final"])):
+            try:
+                self._storage.move(self._base + data["pending"], self._final(data))
+            except NotFound:
+                return False
         return True
 
     def discard(self, parts: Sequence[Any]) -> None:
@@ -288,9 +290,9 @@ class StoreOutput:
         """The finished object."""
         return self._storage.locate(self._final(data))
 
-    def failed(self, what: str, name: str, error: OSError) -> StorageError:
-        """The error of a library that writes the file."""
-        return StorageError(f"FileSink: cannot {what} {self.uri}/{name}: {error}")
+    def told(self, what: str, name: str) -> str:
+        """What failed, for errors."""
+        return f"{self._name}: cannot {what} {self.uri}/{name}"
 
 
 class _StorePart:
@@ -356,6 +358,10 @@ class _Sending(io.RawIOBase):
             self._writer.close()
             self._complete = True
         return self._complete
+
+
+def _sink_name(uid: str) -> str:
+    return f"FileSink (uid {uid!r})" if uid else "FileSink"
 
 
 def _remove(path: str) -> None:

@@ -32,8 +32,9 @@ from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssig
 from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
 from holdfast.connectors.file.outputs import Output, PartFile, open_output
 from holdfast.connectors.file.paths import absolute_path
+from holdfast.connectors.file.refusals import failure, writing
 from holdfast.connectors.java_text import text_of
-from holdfast.errors import ConfigurationError, CorruptFile
+from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 
 __all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
 
@@ -174,7 +175,7 @@ class FileSink:
         """Create a writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
-        output = open_output(self.base_path, context.job.storage_config)
+        output = open_output(self.base_path, context.job.storage_config, context.uid)
         return FileWriter(output, self._parts or self._lines(), self._buckets, names, owner)
 
     def _lines(self) -> _EncodedParts:
@@ -196,7 +197,7 @@ class FileSink:
         Raises:
             ConfigurationError: the store is not writable.
         """
-        output = open_output(self.base_path, job.storage_config)
+        output = open_output(self.base_path, job.storage_config, uid)
         if "://" in self.base_path:
             output.check()
         return FileCommitter(output, _owner(job, uid), job.generation)
@@ -213,6 +214,7 @@ def _owner(job: JobInfo, uid: str) -> str:
 class _Part(NamedTuple):
     """A part file in progress."""
 
+    bucket: str
     file: PartFile
     writer: BulkWriter
 
@@ -248,7 +250,8 @@ class FileWriter:
         """Append the records to the current bucket's file.
 
         Raises:
-            StorageError: the file cannot be written.
+            ConfigurationError: the file cannot be written.
+            StorageError: it cannot be written now.
             Exception: a record does not fit the file's format.
         """
         bucket = self._buckets.bucket()
@@ -261,8 +264,8 @@ class FileWriter:
         except Exception as e:
             if not begun and bucket in self._open:
                 _drop(self._open.pop(bucket))
-            if isinstance(e, OSError):
-                raise self._output.failed("write", bucket, e) from e
+            if isinstance(e, OSError | StorageError):
+                raise failure(self._output.told("write", bucket), e) from e
             raise
         if self._output.longest_part is not None and part.file.size >= self._output.longest_part:
             self._full += self._finish(self._open.pop(bucket))
@@ -271,7 +274,8 @@ class FileWriter:
         """Make the files durable; return one committable for each.
 
         Raises:
-            StorageError: a file cannot be flushed.
+            ConfigurationError: a file cannot be written.
+            StorageError: it cannot be written now.
         """
         committables = self._full
         for part in self._open.values():
@@ -282,8 +286,9 @@ class FileWriter:
 
     def _finish(self, part: _Part) -> list[Any]:
         """Finish a part file; returns its committable, if it has content."""
-        part.writer.finish()
-        data = part.file.finish()
+        with writing(self._output.told("finish", part.bucket)):
+            part.writer.finish()
+            data = part.file.finish()
         return [] if data is None else [data]
 
     def abort_epoch(self) -> None:
@@ -300,7 +305,7 @@ class FileWriter:
     def _create(self, bucket: str) -> _Part:
         final = f"{self._prefix}-{self._epoch}-{secrets.token_hex(4)}{self._suffix}"
         file = self._output.create(bucket, final, self._owner)
-        return _Part(file, self._parts.create(file.stream))
+        return _Part(bucket, file, self._parts.create(file.stream))
 
 
 class FileCommitter:
@@ -324,9 +329,9 @@ class FileCommitter:
         """Move the files to their final names; skip files already moved.
 
         Raises:
-            ConfigurationError: a prepared file is missing. A restart would hide this: recovery cannot distinguish a file
-                that never existed here from one that was finished and removed later.
-            StorageError: a file cannot be moved.
+            ConfigurationError: a prepared file cannot be moved, or is missing. A restart would hide this: recovery cannot
+                distinguish a file that never existed here from one that was finished and removed later.
+            StorageError: a file cannot be moved now.
         """
         for committable, visible in self._published(committables):
             if not visible:

@@ -26,12 +26,12 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.stores.storage import refused
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
 from holdfast.connectors.file.paths import absolute_path, is_below
+from holdfast.connectors.file.refusals import failure, reading
 from holdfast.connectors.file.versions import check_same, end_of, restoring, version_of
 from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, StorageError
 
@@ -145,6 +145,7 @@ class FileEnumerator:
         Raises:
             ConfigurationError: a path does not exist or cannot be read.
             InputLost: a file in progress is gone.
+            StorageError: a file system or store does not answer.
         """
         with _named(self._uid):
             if state is None:
@@ -153,23 +154,19 @@ class FileEnumerator:
                 self._go_on(state)
 
     def _start_anew(self) -> None:
-        try:
-            if self._interval is None:
-                self._waiting = {found.path: found.version for found in self._find()}
-            else:
-                self._scan(self._clock())
-        except StorageError as error:
-            if not refused(error):
-                raise
-            raise ConfigurationError(f"cannot read the files: {error}") from error
+        if self._interval is None:
+            self._waiting = {found.path: found.version for found in self._find()}
+        else:
+            self._scan(self._clock())
 
     def _go_on(self, state: Any) -> None:
         self._waiting = {path: FileVersion(*version) for path, version in state["waiting"].items()}
         self._done = {path: FileVersion(*version) for path, version in state["done"].items()}
         for path, (position, end, *version) in state["active"].items():
-            file = self._systems.file(path, FileVersion(*version))
-            check_same(file, end)
-            self._begin(file).position = position
+            with reading(path):
+                file = self._systems.file(path, FileVersion(*version))
+                check_same(file, end)
+                self._begin(file).position = position
         if self._interval is not None:
             self._scan(self._clock())
 
@@ -178,7 +175,8 @@ class FileEnumerator:
 
         Raises:
             InputLost: a file is gone, or was changed.
-            StorageError: a store refused a call, or did not answer.
+            ConfigurationError: a file cannot be read.
+            StorageError: a file system or store does not answer.
         """
         with _named(self._uid):
             return self._plan(max_records)
@@ -191,11 +189,13 @@ class FileEnumerator:
         while True:
             while self._waiting and len(self._active) < _SIDE_BY_SIDE:
                 path = next(iter(self._waiting))
-                self._begin(self._now(self._systems.file(path, self._waiting.pop(path))))
+                with reading(path):
+                    self._begin(self._now(self._systems.file(path, self._waiting.pop(path))))
             left = sum(file.records_left for file in self._active.values())
             share = min(1.0, budget / left) if left else 1.0
             for path, file in list(self._active.items()):
-                part = self._take(path, file, share)
+                with reading(path):
+                    part = self._take(path, file, share)
                 if part is not None:
                     ranges.append(part)
                     budget -= part.weight
@@ -265,6 +265,7 @@ class FileEnumerator:
         Raises:
             ConfigurationError: a path does not exist or cannot be read, or a file is compressed and the format does not read
                 it.
+            StorageError: a file system or store does not answer.
         """
         found: dict[str, Found] = {}
         for path in self._paths:
@@ -274,8 +275,8 @@ class FileEnumerator:
             except FileNotFoundError as e:
                 if self._interval is None or not files.appear_whole:  # an object store has no empty directories
                     raise ConfigurationError(f"{path}: no such file or directory (of the paths given to the source)") from e
-            except OSError as e:
-                raise ConfigurationError(f"{path}: cannot be read: {e.strerror}") from e
+            except (OSError, StorageError) as e:
+                raise failure(f"{path}: cannot be read", e) from e
         if not self._format.reads_compressed:
             for path in found:
                 if path.endswith(_COMPRESSED):
@@ -352,10 +353,11 @@ class FileReader:
         Raises:
             UserCodeError: a record does not parse; ``record`` is its file and line.
             InputLost: the file is gone or was replaced.
-            StorageError: a store refused a call, or did not answer.
+            ConfigurationError: the file cannot be read.
+            StorageError: a file system or store does not answer.
         """
         length, end, *version = part.payload
-        with _named(self._uid):
+        with _named(self._uid), reading(part.split):
             file = self._systems.file(part.split, FileVersion(*version))
             check_same(file, end)
             yield from self._format.read(file, part.start, part.end, length, max_batch)

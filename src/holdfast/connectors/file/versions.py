@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import xxhash
 
-from holdfast.connectors.file.files import FileVersion, Found, InputFile, lost
+from holdfast.connectors.file.files import FileVersion, Found, InputFile
+from holdfast.connectors.file.refusals import lost
 from holdfast.errors import InputLost
 
 __all__ = ["check_same", "end_of", "restoring", "version_of"]
