@@ -373,13 +373,17 @@ def test_a_missing_bucket_and_missing_rights_are_told_with_the_operator(
     handler, config = relay
     with pytest.raises(ConfigurationError, match=r"bucket nowhere does not exist; create it.*\[file source, uid 'in'\]"):
         SourceRun(lines_of("s3://nowhere/x"), uid="in", config=config).start()
-    with pytest.raises(ConfigurationError, match=r"FileSink \(uid 'sink'\): cannot write to s3://nowhere/x: .*nowhere does not exist"):
+    with pytest.raises(
+        ConfigurationError, match=r"FileSink .*'sink'.: cannot write to s3://nowhere/x: .*nowhere does not exist"
+    ):
         SinkRun(sink_to("s3://nowhere/x"), config=config)
     handler.faults[:] = ["403"]
     with pytest.raises(ConfigurationError, match=r"credentials must allow s3:GetObject.*\[file source, uid 'in'\]"):
         SourceRun(lines_of("s3://checkpoints/x"), uid="in", config=config).start()
     handler.faults[:] = ["403"]
-    with pytest.raises(ConfigurationError, match=r"FileSink \(uid 'sink'\): cannot write to s3://checkpoints/x: .*credentials must allow"):
+    with pytest.raises(
+        ConfigurationError, match=r"FileSink .*'sink'.: cannot write to s3://checkpoints/x: .*credentials must allow"
+    ):
         SinkRun(sink_to("s3://checkpoints/x"), config=config)
 
 
