@@ -158,7 +158,7 @@ def limit(kind: int, size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def too_many_open_files_are_no_reason_to_end_the_job(form: str, tmp_path: Path) -> None:
+def the_lack_of_open_files_is_no_reason_to_end_the_job(form: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     write, make = FORMS[form]
     write(path)
