@@ -59,7 +59,7 @@ def rate(seconds: float, capacity: int, ordered: bool, events: int) -> tuple[flo
     began, cpu = time.perf_counter(), time.process_time()
     for batch in batches:
         operator.process(batch)
-    operator.settle()
+    operator.finish_pending()
     elapsed, spent = time.perf_counter() - began, time.process_time() - cpu
     operator.close()
     assert sum(taken) == len(batches) * _FRAME
@@ -93,7 +93,7 @@ def memory(capacity: int, size: int) -> float:
         operator.process(RecordBatch([bytes(size) for _ in range(capacity)]))
     peak = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
-    operator.settle()
+    operator.finish_pending()
     operator.close()
     return peak / (capacity * size) - 1  # without the batch that is being processed
 

@@ -332,7 +332,7 @@ def a_slice_is_dropped_with_the_entries_of_all_its_keys():
     family.collect()
     family.completed()
     LargeMap(family, 10, 1, 0)["b"] = 2
-    family.drop_slice(10)
+    family.drop_namespace(10)
     (change,) = family.collect()
     family.completed()
     assert (change.section.slice, change.dropped, change.pieces) == (10, True, [])

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import ListTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.operators.windows.pane_slices import PaneSlices
+from holdfast.runtime.operators.windows.pane_namespaces import PaneNamespaces
 from holdfast.runtime.operators.windows.window_content import CONTENTS, Accumulator, Elements, Reduced, WindowContent
 from holdfast.runtime.operators.windows.window_definition import ALIGNED, PANES, TIMED, named
 from holdfast.runtime.records.copies import copied
@@ -261,10 +261,10 @@ def _aligned(state: KeyedState, cell: int, size: int) -> Iterator[Found]:
 
 def _paned(state: KeyedState, cell: int, assigner: Any, content: WindowContent, fired: int) -> Iterator[Found]:
     """The windows that have not fired, each merged from its panes."""
-    tables, slices = state.space(_ALIGNED).tables, PaneSlices(assigner)
+    tables, namespaces = state.space(_ALIGNED).tables, PaneNamespaces(assigner)
     panes: dict[tuple[int, int], list[int]] = {}
     for number in sorted(each for each in tables if each is not None):
-        pane, after = slices.pane(number)
+        pane, after = namespaces.pane(number)
         for window in assigner.windows(pane)[after:]:
             if window[1] - 1 > fired:
                 panes.setdefault(window, []).append(number)

@@ -96,7 +96,7 @@ class Dataflow:
         self._epoch = Epoch(self._epoch + 1)
         for task in self.tasks.values():
             task.chain.begin_epoch(self._epoch, self._attempt, CheckpointId(self._epoch - 1))
-        self._settle()
+        self._pass_on_everything()
 
     def process(self, vertex: int, value: Any, timestamp: int | None) -> None:
         """Process a record of a source, and all that follows from it."""
@@ -104,20 +104,20 @@ class Dataflow:
         watermark = chain.clock.watermark
         late = [(0, 1, watermark)] if timestamp is not None and MIN_TIMESTAMP < timestamp <= watermark else []
         chain.process(RecordBatch([value], None if timestamp is None else [timestamp]), 0, late)
-        self._settle()
+        self._pass_on_everything()
 
     def advance_watermark(self, vertex: int, watermark: int) -> None:
         """Advance the event time of a source, and all that follows from it."""
         self.tasks[(vertex, 0)].chain.advance_watermark(watermark)
-        self._settle()
+        self._pass_on_everything()
 
     def advance_processing_time(self, now: int) -> None:
         """Advance processing time everywhere."""
         for task in self.tasks.values():
             task.chain.advance_processing_time(now)
-        self._settle()
+        self._pass_on_everything()
 
-    def _settle(self) -> None:
+    def _pass_on_everything(self) -> None:
         """Pass frames and watermarks on, and wait for answers to requests, until nothing is left to do."""
         self._deliver()
         for vertex in sorted(self.plan.vertices, key=lambda each: each.level):
@@ -125,7 +125,7 @@ class Dataflow:
                 chain = self.tasks[(vertex.id, subtask)].chain
                 if vertex.source is None:
                     chain.advance_watermark(self._watermark(vertex, subtask))
-                chain.settle()
+                chain.finish_pending()
                 self._deliver()
 
     def _deliver(self) -> None:
@@ -162,7 +162,7 @@ class Dataflow:
                 task = self.tasks[(vertex.id, subtask)]
                 task.chain.end_epoch(self._epoch, self._attempt, False)
                 self._deliver()
-        self._settle()
+        self._pass_on_everything()
         for (vertex_id, subtask), task in self.tasks.items():
             report = TaskReport((vertex_id, subtask), self._attempt, event_times=task.chain.event_times)
             report.state = {uid: OperatorReport.whole(state) for uid, state in task.snapshot(1, self._epoch).items()}

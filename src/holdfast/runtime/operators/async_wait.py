@@ -82,7 +82,7 @@ class _AsyncWait(Operator):
 
     def end_epoch(self) -> None:
         if self._settles:
-            self.settle()
+            self.finish_pending()
             self._settles = False
         self._take()
         self._emit()
@@ -164,7 +164,7 @@ class _AsyncWait(Operator):
             self.context.emit(RecordBatch(values, stamps))
             emitted.late_by = MIN_TIMESTAMP
 
-    def settle(self) -> None:
+    def finish_pending(self) -> None:
         while len(self._queue):
             self._take(1)
         self._emit()
@@ -174,7 +174,7 @@ class _AsyncWait(Operator):
     def advance_watermark(self, watermark: int) -> None:
         self._queue.add_watermark(watermark)
         if watermark == MAX_TIMESTAMP:
-            self.settle()  # the input has ended: there may be no later epoch
+            self.finish_pending()  # the input has ended: there may be no later epoch
         self._take()
         self._emit()
 

@@ -68,8 +68,8 @@ class Operator:
             held: Whether tasks or operators before this one hold back records, which a later epoch will bring.
         """
 
-    def settle(self) -> None:
-        """Finish the work on all records so far: a traced run waits for each record."""
+    def finish_pending(self) -> None:
+        """Finish the work on all records so far; called after each record of a traced run."""
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""

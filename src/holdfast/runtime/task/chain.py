@@ -347,10 +347,10 @@ class Chain:
         for node in self._nodes:
             node.advance_processing_time(now)
 
-    def settle(self) -> None:
+    def finish_pending(self) -> None:
         """Finish the work on all records so far."""
         for operator in self._operators:
-            operator.settle()
+            operator.finish_pending()
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId, asked: int | None = None) -> None:
         """Start an epoch.

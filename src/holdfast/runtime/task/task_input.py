@@ -124,7 +124,7 @@ class SourceInput:
         location = ""
         chain.traced = assignment.trace
         if assignment.trace:
-            chain.settle()
+            chain.finish_pending()
             for router in chain.routers:
                 router.location = lambda: location
         try:
@@ -135,7 +135,7 @@ class SourceInput:
                 tick()
                 process(RecordBatch(batch.values, timestamps), 0, late)
                 if assignment.trace:
-                    chain.settle()
+                    chain.finish_pending()
                 chain.advance_watermark(watermark)
                 bound()
                 del batch, timestamps  # free their memory for the next batch
@@ -227,7 +227,7 @@ class ChannelInput:
         report.seen = merge.verify(assignment.epoch)
         chain.traced = assignment.trace
         if assignment.trace:
-            chain.settle()
+            chain.finish_pending()
         behind, deadline = bool(waiting), assignment.deadlines.get(self._vertex.id)
         slices = None if deadline is None else self._slices(deadline.behind if behind else deadline.seconds)
         waiting.add(assignment.epoch, merge, chain.clock.watermark)
@@ -328,7 +328,7 @@ class ChannelInput:
                 router.location = lambda: location  # noqa: B023  (called before the next one is set)
             try:
                 chain.process(batch.part(position, position + 1), index, late)
-                chain.settle()
+                chain.finish_pending()
                 if batch.keys is not None:
                     self._keyed.check(batch.keys[position])
             except UserCodeError as error:

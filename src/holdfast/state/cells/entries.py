@@ -3,7 +3,7 @@
 A small map or list is stored in its cell of the row. At the barrier, one with more than `MOST_IN_ROW` elements is replaced
 by a `LargeMap` or `LargeList`, and each map entry and each list chunk gets a stored key of its own:
 
-    state id | slice | key group | key | entry
+    state id | namespace | key group | key | entry
 
 The entry part is the map key in canonical form, or the list chunk's number (u32). The value is the id of the schema that
 wrote it, followed by a part of the cell in the cell's own stored form: a map of one entry, or a list of a chunk's
@@ -55,50 +55,50 @@ _NUMBER = struct.Struct(">I")
 class EntryFamily:
     """The entries of all large maps, or large lists, of one column."""
 
-    def __init__(self, state: int, sliced: bool, store: OrderedStore) -> None:
+    def __init__(self, state: int, namespaced: bool, store: OrderedStore) -> None:
         self.store = store
         self.codec: CellCodec | None = None
         """Set when the program declares the column; an undeclared column is never decoded."""
         self._state = state
-        self._sliced = sliced
+        self._namespaced = namespaced
         self._dirty: list[LargeMap | LargeList] = []
         """Maps and lists changed in this epoch."""
-        self._dropped_slices: set[int | None] = set()
+        self._dropped_namespaces: set[int | None] = set()
         self._waiting: list[tuple[list[bytes], list[tuple[bytes, bytes]], list[bytes]]] = []
         """Writes for the store when the epoch completes: prefixes to drop, puts and deletes, in this order."""
 
-    def prefix(self, slice: int | None, group: int, key: Any) -> bytes:
+    def prefix(self, namespace: int | None, group: int, key: Any) -> bytes:
         """The prefix of the stored keys of one key's entries."""
-        return group_prefix(section(self._state, slice).prefix, group) + encode_key(key)
+        return group_prefix(section(self._state, namespace).prefix, group) + encode_key(key)
 
     def changed(self, part: LargeMap | LargeList) -> None:
         """Register a map or list as changed in this epoch."""
         self._dirty.append(part)
 
-    def drop_slice(self, slice: int) -> None:
-        """Drop the entries of a slice."""
-        prefix = section(self._state, slice).prefix
+    def drop_namespace(self, namespace: int) -> None:
+        """Drop the entries of a namespace."""
+        prefix = section(self._state, namespace).prefix
         self._dirty = [part for part in self._dirty if not part.prefix.startswith(prefix)]
-        self._dropped_slices.add(slice)
+        self._dropped_namespaces.add(namespace)
 
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes since the last one, in stored form."""
-        dropped, self._dropped_slices = self._dropped_slices, set()
-        changes: dict[int | None, list[Entry]] = {slice: [] for slice in dropped}
+        dropped, self._dropped_namespaces = self._dropped_namespaces, set()
+        changes: dict[int | None, list[Entry]] = {namespace: [] for namespace in dropped}
         for part in self._dirty:
-            changes.setdefault(slice_of(part.prefix) if self._sliced else None, []).extend(part.drain())
+            changes.setdefault(slice_of(part.prefix) if self._namespaced else None, []).extend(part.drain())
         self._dirty = []
         collected = []
-        for slice, entries in changes.items():
-            at = section(self._state, slice)
+        for namespace, entries in changes.items():
+            at = section(self._state, namespace)
             width = len(at.prefix)
             entries.sort(key=lambda entry: split_key(entry[1], width)[0])
             drops = [key for kind, key, _ in entries if kind is DROP]
             puts = [(key, value) for kind, key, value in entries if kind is PUT]
             deletes = [key for kind, key, _ in entries if kind is DELETE]
-            self._waiting.append(([at.prefix, *drops] if slice in dropped else drops, puts, deletes))
+            self._waiting.append(([at.prefix, *drops] if namespace in dropped else drops, puts, deletes))
             pieces = [entry_piece(entries[n : n + MOST_IN_PIECE], width) for n in range(0, len(entries), MOST_IN_PIECE)]
-            collected.append(Change(at, slice in dropped, pieces))
+            collected.append(Change(at, namespace in dropped, pieces))
         return collected
 
     def discard(self) -> None:
@@ -153,12 +153,12 @@ class EntryFamily:
         yield from self.changes(self.store.scan(whole, after(whole)))
 
     def changes(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Change]:
-        """Entries, given by their stored keys and slice by slice, in the form that `apply` takes, a piece at a time."""
-        width = len(section(self._state, 0 if self._sliced else None).prefix)
+        """Entries, given by their stored keys in order, in the form that `apply` takes, a piece at a time."""
+        width = len(section(self._state, 0 if self._namespaced else None).prefix)
         puts: Iterable[Entry] = ((PUT, key, value) for key, value in rows)
         for part in in_portions(puts, lambda entry: len(entry[2]), _PIECE_BYTES, MOST_IN_PIECE):
             for prefix, entries in groupby(part, lambda entry: entry[1][:width]):
-                at = section(self._state, slice_of(prefix) if self._sliced else None)
+                at = section(self._state, slice_of(prefix) if self._namespaced else None)
                 yield Change(at, False, [entry_piece(sorted(entries, key=itemgetter(1)), width)])
 
 
@@ -175,7 +175,7 @@ class LargeMap:
     """The row's placeholder for the map."""
 
     def __init__(
-        self, family: EntryFamily, slice: int | None, group: int, key: Any, entries: Mapping[Any, Any] | None = None
+        self, family: EntryFamily, namespace: int | None, group: int, key: Any, entries: Mapping[Any, Any] | None = None
     ) -> None:
         """A map that becomes large, with its ``entries``, or one that is already in the store (None).
 
@@ -184,7 +184,7 @@ class LargeMap:
         """
         self._family = family
         self._key = key
-        self.prefix = family.prefix(slice, group, key)
+        self.prefix = family.prefix(namespace, group, key)
         self._changed: dict[Any, Any] = {}
         """This epoch's writes."""
         self._held = 0
@@ -369,7 +369,7 @@ class LargeList:
     def __init__(
         self,
         family: EntryFamily,
-        slice: int | None,
+        namespace: int | None,
         group: int,
         key: Any,
         marker: int = 0,
@@ -378,7 +378,7 @@ class LargeList:
         """A list that becomes large, with its ``elements``, or one that is already in the store (None)."""
         self._family = family
         self._key = key
-        self.prefix = family.prefix(slice, group, key)
+        self.prefix = family.prefix(namespace, group, key)
         self._first, self._end = divmod(marker, 1 << 32)
         """Number of the first chunk, and the number after the last."""
         self._held: dict[int, list[Any]] = {}

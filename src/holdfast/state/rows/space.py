@@ -103,7 +103,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self.groups_of = groups_of
         """Returns the key groups of keys."""
         self.state_id = registry.state(name, kind, slices).id
-        self._sliced = bool(slices)
+        self._namespaced = bool(slices)
         self.codec = RowCodec(registry, name)
         self.tables: dict[int | None, RowTable] = {}
         self._dropped: dict[int, bool] = {}
@@ -227,7 +227,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         if known is None:
             name = self._registry.outside(self.name, column)
             state_id = self._registry.schema.states[name].id
-            known = self._entries[column] = EntryFamily(state_id, self._sliced, self.store)
+            known = self._entries[column] = EntryFamily(state_id, self._namespaced, self.store)
             declared = self.codec.columns[column]
             if declared is not None:
                 known.codec = self._part_codec(column, declared)
@@ -349,7 +349,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         in_store = self.tables.pop(namespace).in_store
         self._dropped[namespace] = in_store or self._dropped.get(namespace, False)
         for family in self._entries.values():
-            family.drop_slice(namespace)
+            family.drop_namespace(namespace)
 
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes, in stored form."""
@@ -411,7 +411,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
     def sets_aside(self) -> bool:
         """Whether a restore leaves rows encoded until they are needed."""
         # Namespaces are read as a whole and soon dropped; rows of former types must not enter the store.
-        return self.store.on_disk and not self._sliced and not self.codec.has_former_types
+        return self.store.on_disk and not self._namespaced and not self.codec.has_former_types
 
     def set_aside(self, lazy: Iterable[LazyRows]) -> None:
         """Apply changes whose rows are fetched later."""
@@ -458,7 +458,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         whole = section(self.state_id).prefix
         at, end = whole, after(whole)
         while (found := self.store.first_key(at, end)) is not None:
-            namespace = slice_of(found) if self._sliced else None
+            namespace = slice_of(found) if self._namespaced else None
             self._new_table(namespace, in_store=True)
             at = after(self._section(namespace).prefix)
 

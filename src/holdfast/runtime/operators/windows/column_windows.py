@@ -78,7 +78,7 @@ class ColumnWindows(AlignedWindows):
         else:
             stamps = numpy().full(len(batch.values), self.context.clock.processing_time, dtype="int64")
         if not max(self._least, -FAR) <= stamps.min() or stamps.max() > FAR:
-            self._waiting.settle()
+            self._waiting.all_to_rows()
             super().process(batch)
             return
         for start, part, times in cut_columns(keys, stamps, self._size, self._offset):
@@ -93,11 +93,11 @@ class ColumnWindows(AlignedWindows):
             return
         self._waiting.add(start, keys)
 
-    def settle(self) -> None:
-        self._waiting.settle()
+    def finish_pending(self) -> None:
+        self._waiting.all_to_rows()
 
     def end_epoch(self) -> None:
-        self._waiting.settle()
+        self._waiting.all_to_rows()
 
     # firing
 
@@ -146,7 +146,7 @@ class ColumnPanes(PanedWindows):
             return
         stamps = stamp_array(batch.stamps())
         if not max(self._least, -FAR) <= stamps.min() or stamps.max() > FAR:
-            self._columns.settle()
+            self._columns.all_to_rows()
             super().process(batch)
             return
         for pane, part, times in cut_columns(keys, stamps, self._assigner.pane, self._assigner.offset):
@@ -155,25 +155,25 @@ class ColumnPanes(PanedWindows):
 
     def _add_columns(self, pane: int, keys: ColumnKeys, stamps: Any) -> None:
         alive, after = self._alive(pane)
-        slice = self._slice(pane, after)
-        if not alive or self._last(alive[0]) <= self.context.clock.watermark or not -FAR <= slice <= FAR:
-            self._columns.to_rows(slice)
+        namespace = self._namespace(pane, after)
+        if not alive or self._last(alive[0]) <= self.context.clock.watermark or not -FAR <= namespace <= FAR:
+            self._columns.to_rows(namespace)
             self._add_to(pane, list(keys), list(keys.columns), stamps.tolist())
             return
-        self._note_added(slice, pane, keys)
-        self._columns.add(slice, keys)
+        self._note_added(namespace, pane, keys)
+        self._columns.add(namespace, keys)
 
     def _of_window(self, window: tuple[int, int]) -> list[int]:
-        """The slices that a window reads, as rows."""
-        slices = super()._of_window(window)
-        for slice in slices:
-            self._columns.to_rows(slice)
-        return slices
+        """The namespaces that a window reads, as rows."""
+        namespaces = super()._of_window(window)
+        for namespace in namespaces:
+            self._columns.to_rows(namespace)
+        return namespaces
 
-    def settle(self) -> None:
+    def finish_pending(self) -> None:
         """Add what waits to its rows."""
-        self._columns.settle()
+        self._columns.all_to_rows()
 
     def end_epoch(self) -> None:
         """Add what waits to its rows."""
-        self._columns.settle()
+        self._columns.all_to_rows()

@@ -63,7 +63,7 @@ class EventTimeSessions(MergingWindows):
             if at == len(keys):
                 break
             key, set_row = keys[at], sets[at]
-            self._settle(opened.pop(id(set_row), None))
+            self._update_window(opened.pop(id(set_row), None))
             try:
                 if not self._add_to_set(out, key, values[at], stamps[at], set_row, [(stamps[at], ends[at])]):
                     late[0].append(values[at])
@@ -72,10 +72,10 @@ class EventTimeSessions(MergingWindows):
                 raise self._failure(error, self._bare(values[at]), key) from error
             at += 1
         for session in opened.values():
-            self._settle(session)
+            self._update_window(session)
         self._emit(out, late)
 
-    def _settle(self, session: OpenSession | None) -> None:
+    def _update_window(self, session: OpenSession | None) -> None:
         """Give the session its window and timers."""
         if session is None:
             return

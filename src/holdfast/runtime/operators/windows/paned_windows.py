@@ -6,7 +6,7 @@ gives is merged from its panes: reduced values and accumulators step by step
 one after the other.
 
 An element that is late for some of its pane's windows, which may not have fired yet, is kept apart in a table that only the
-later windows read. The slice of a table is the number of its pane times a stride, plus the number of such windows.
+later windows read. The namespace of a table is the number of its pane times a stride, plus the number of such windows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.operators.windows.pane_slices import PaneSlices
+from holdfast.runtime.operators.windows.pane_namespaces import PaneNamespaces
 from holdfast.runtime.operators.windows.pane_sums import PaneSums
 from holdfast.runtime.operators.windows.window_base import CHUNK, WindowsBase, WindowSpec
 from holdfast.runtime.records.copies import FIXED, copied
@@ -50,19 +50,19 @@ class PanedWindows(WindowsBase):
     def __init__(self, spec: WindowSpec, assigner: PeriodicWindows[Any]) -> None:
         super().__init__(spec)
         self._assigner = assigner
-        slices = PaneSlices(assigner)
-        self._slice, self._pane, self._stride = slices.slice, slices.pane, slices.stride
+        namespaces = PaneNamespaces(assigner)
+        self._namespace, self._pane, self._stride = namespaces.namespace, namespaces.pane, namespaces.stride
         self._least = MIN_TIMESTAMP + 2 * assigner.size
         """The least timestamp whose windows begin within 64 bits."""
         self._known: set[int] | None = None
-        """The slices there are; None: not looked for yet."""
+        """The namespaces there are; None: not looked for yet."""
         self._apart: set[int] = set()
         """Those of elements that are late for some windows."""
         self._waiting: set[Span] = set()
         self._fires: list[tuple[int, Span]] = []
         """The waiting windows as a heap, by their last milliseconds."""
         self._goes: list[tuple[int, int]] = []
-        """The slices as a heap, by when the last of their windows goes."""
+        """The namespaces as a heap, by when the last of their windows goes."""
         self._summed = MIN_TIMESTAMP
         """Panes before this one are in the sums."""
         self._stale: set[Any] = set()
@@ -97,30 +97,30 @@ class PanedWindows(WindowsBase):
 
         return merge
 
-    # slices
+    # namespaces
 
-    def _slices(self) -> set[int]:
-        """The slices there are; when first asked, those of the checkpoint are noted."""
+    def _namespaces(self) -> set[int]:
+        """The namespaces there are; when first asked, those of the checkpoint are noted."""
         if self._known is None:
             self._known = set()
-            for slice in self._space.tables:
-                if slice is not None:
-                    self._note(slice)
+            for namespace in self._space.tables:
+                if namespace is not None:
+                    self._note(namespace)
         return self._known
 
-    def _note(self, slice: int) -> None:
-        """There is a slice: its windows will fire, and at last it goes."""
+    def _note(self, namespace: int) -> None:
+        """There is a namespace: its windows will fire, and at last it goes."""
         assert self._known is not None
-        self._known.add(slice)
-        pane, after = self._pane(slice)
+        self._known.add(namespace)
+        pane, after = self._pane(namespace)
         if after:
-            self._apart.add(slice)
+            self._apart.add(namespace)
         windows = self._assigner.windows(pane)
         for window in windows[after:]:
             if self._last(window) > self.context.clock.fired and window not in self._waiting:
                 self._waiting.add(window)
                 heappush(self._fires, (self._last(window), window))
-        heappush(self._goes, (self._cleanup_time(windows[-1]), slice))
+        heappush(self._goes, (self._cleanup_time(windows[-1]), namespace))
 
     def _last(self, window: Span) -> int:
         return min(window[1] - 1, MAX_TIMESTAMP)
@@ -153,10 +153,10 @@ class PanedWindows(WindowsBase):
         alive = [each for each in windows if self._cleanup_time(each) > passed]
         return alive, len(windows) - len(alive)
 
-    def _note_added(self, slice: int, pane: int, keys: Iterable[Any]) -> None:
-        """Elements of these keys come to a slice."""
-        if slice not in self._slices():
-            self._note(slice)
+    def _note_added(self, namespace: int, pane: int, keys: Iterable[Any]) -> None:
+        """Elements of these keys come to a namespace."""
+        if namespace not in self._namespaces():
+            self._note(namespace)
         if pane < self._summed:
             self._stale.update(keys)
 
@@ -168,12 +168,12 @@ class PanedWindows(WindowsBase):
             if late:
                 self._emit_late([values[i] for i in late], [times[i] for i in late])
             return
-        slice = self._slice(pane, after)
-        if not MIN_TIMESTAMP <= slice <= MAX_TIMESTAMP:
+        namespace = self._namespace(pane, after)
+        if not MIN_TIMESTAMP <= namespace <= MAX_TIMESTAMP:
             told = ValueError(f"the timestamp {times[0]} is too far from 1970 for {self._assigner!r}")
             raise user_error(told, self.context.name, self.context.uid, self._bare(values[0]), keys[0])
-        rows = self._space.table(slice).load(keys)
-        self._note_added(slice, pane, keys)
+        rows = self._space.table(namespace).load(keys)
+        self._note_added(namespace, pane, keys)
         time = self.context.clock.watermark
         fired = [] if self._last(alive[0]) > time else [each for each in alive if self._last(each) <= time]
         if not fired:
@@ -195,7 +195,7 @@ class PanedWindows(WindowsBase):
         self._advance(watermark)
 
     def _advance(self, time: int) -> None:
-        known = self._slices()
+        known = self._namespaces()
         while self._fires and self._fires[0][0] <= time:
             window = heappop(self._fires)[1]
             self._waiting.discard(window)
@@ -206,66 +206,66 @@ class PanedWindows(WindowsBase):
             self._sums.clear()
 
     def _drop_until(self, time: int) -> None:
-        """Forget the slices whose last window is gone."""
-        known = self._slices()
+        """Forget the namespaces whose last window is gone."""
+        known = self._namespaces()
         while self._goes and self._goes[0][0] <= time:
-            slice = heappop(self._goes)[1]
-            known.discard(slice)
-            self._apart.discard(slice)
-            self._space.drop(slice)
+            namespace = heappop(self._goes)[1]
+            known.discard(namespace)
+            self._apart.discard(namespace)
+            self._space.drop(namespace)
 
     def _of_window(self, window: Span) -> list[int]:
-        """The slices that a window reads, in the order of their panes."""
-        known, length = self._slices(), self._assigner.pane
-        panes = range(self._slice(window[0], 0), self._slice(window[1], 0), self._stride)
-        found = [slice for slice in panes if slice in known]
-        for slice in self._apart:
-            pane, after = self._pane(slice)
+        """The namespaces that a window reads, in the order of their panes."""
+        known, length = self._namespaces(), self._assigner.pane
+        panes = range(self._namespace(window[0], 0), self._namespace(window[1], 0), self._stride)
+        found = [namespace for namespace in panes if namespace in known]
+        for namespace in self._apart:
+            pane, after = self._pane(namespace)
             if window[0] <= pane < window[1] - length + 1 and self._assigner.windows(pane).index(window) >= after:
-                found.append(slice)
+                found.append(namespace)
         return sorted(found) if self._apart else found
 
     def _fire(self, window: Span) -> None:
-        slices = self._of_window(window)
-        if any(self._space.table(slice).in_store for slice in slices):
+        namespaces = self._of_window(window)
+        if any(self._space.table(namespace).in_store for namespace in namespaces):
             groups = self.context.max_parallelism
             size = -(-groups // _PARTS)
-            held = [self._by_part(slice, size) for slice in slices]
+            held = [self._by_part(namespace, size) for namespace in namespaces]
             for part, first in enumerate(range(0, groups, size)):
                 stored = KeyGroupRange(first, min(first + size, groups) - 1)
-                self._emit_all(self._gathered(slices, [rows.get(part, ()) for rows in held], stored), window)
+                self._emit_all(self._gathered(namespaces, [rows.get(part, ()) for rows in held], stored), window)
             self._forget_sums()
         elif self._content.keeps_elements:
-            rows = [self._space.table(slice).rows.items() for slice in slices]
-            self._emit_all(self._gathered(slices, rows, None), window)
+            rows = [self._space.table(namespace).rows.items() for namespace in namespaces]
+            self._emit_all(self._gathered(namespaces, rows, None), window)
         else:
-            self._emit_all(self._summed_up(slices, window), window)
+            self._emit_all(self._summed_up(namespaces, window), window)
 
-    def _by_part(self, slice: int, size: int) -> dict[int, list[tuple[Any, Row]]]:
-        """The rows in memory of a slice, by ``size`` key groups."""
-        rows = self._space.table(slice).rows
+    def _by_part(self, namespace: int, size: int) -> dict[int, list[tuple[Any, Row]]]:
+        """The rows in memory of a namespace, by ``size`` key groups."""
+        rows = self._space.table(namespace).rows
         found: dict[int, list[tuple[Any, Row]]] = {}
         for group, item in zip(self._groups_of(list(rows)), rows.items()):
             found.setdefault(group // size, []).append(item)
         return found
 
     def _gathered(
-        self, slices: list[int], held: Sequence[Iterable[tuple[Any, Row]]], stored: KeyGroupRange | None
+        self, namespaces: list[int], held: Sequence[Iterable[tuple[Any, Row]]], stored: KeyGroupRange | None
     ) -> _Pairs:
-        """Keys with their contents in all of these slices.
+        """Keys with their contents in all of these namespaces.
 
         Args:
-            slices: The slices.
+            namespaces: The namespaces.
             held: The rows in memory of each.
             stored: The key groups whose rows come from the store; None: none do.
         """
         found: dict[Any, list[Any]] = {}
         cell = self._cell
-        for slice, rows in zip(slices, held):
+        for namespace, rows in zip(namespaces, held):
             for key, row in rows:
                 if row[cell] is not None:
                     found.setdefault(key, []).append(row[cell])
-            table = self._space.table(slice)
+            table = self._space.table(namespace)
             if stored is not None and table.in_store:
                 for key, row in table.stored_rows(stored):
                     if key not in table.rows and row[cell] is not None:
@@ -275,7 +275,7 @@ class PanedWindows(WindowsBase):
     def _contents_of(self, key: Any, window: Span) -> list[Any]:
         """The contents of one key's panes."""
         cell = self._cell
-        rows = [self._space.table(slice).load((key,))[0] for slice in self._of_window(window)]
+        rows = [self._space.table(namespace).load((key,))[0] for namespace in self._of_window(window)]
         return [row[cell] for row in rows if row[cell] is not None]
 
     def _total(self, contents: list[Any]) -> Any:
@@ -283,24 +283,24 @@ class PanedWindows(WindowsBase):
             return [element for each in contents for element in each]
         return contents[0] if len(contents) == 1 else reduce(self._merge, contents)
 
-    def _summed_up(self, slices: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
+    def _summed_up(self, namespaces: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
         """Keys with the sums of their panes in this window, all of which are in memory."""
-        cell, sums, tables = self._cell, self._sums, {slice: self._space.table(slice) for slice in slices}
-        apart = [slice for slice in slices if slice in self._apart]
-        for slice in apart:
-            self._stale.update(tables[slice].rows)
+        cell, sums, tables = self._cell, self._sums, {namespace: self._space.table(namespace) for namespace in namespaces}
+        apart = [namespace for namespace in namespaces if namespace in self._apart]
+        for namespace in apart:
+            self._stale.update(tables[namespace].rows)
         start = max(window[0], self._summed)
-        for slice in slices:
-            pane = self._pane(slice)[0]
-            if pane >= start and slice not in apart:
-                sums.add(pane, [(key, row[cell]) for key, row in tables[slice].rows.items() if row[cell] is not None])
+        for namespace in namespaces:
+            pane = self._pane(namespace)[0]
+            if pane >= start and namespace not in apart:
+                sums.add(pane, [(key, row[cell]) for key, row in tables[namespace].rows.items() if row[cell] is not None])
         self._summed = max(self._summed, window[1])
         stale, self._stale = self._stale, set()
         for key in stale:
             sums.forget(key)
         totals: dict[Any, list[Any]] = {}
-        for slice in slices if stale else ():
-            pane, rows = self._pane(slice)[0], tables[slice].rows
+        for namespace in namespaces if stale else ():
+            pane, rows = self._pane(namespace)[0], tables[namespace].rows
             for key in stale.intersection(rows) if len(stale) < len(rows) else [key for key in rows if key in stale]:
                 content = rows[key][cell]
                 if content is not None:

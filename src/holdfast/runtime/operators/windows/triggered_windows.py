@@ -15,10 +15,10 @@ from holdfast.common.typeinfo import Types
 from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.operators.windows.former_windows import FormerWindows
 from holdfast.runtime.operators.windows.trigger_context import TriggerContext
 from holdfast.runtime.operators.windows.window_base import WindowsBase, WindowSpec
 from holdfast.runtime.operators.windows.window_content import Elements, WindowContent
-from holdfast.runtime.operators.windows.window_slices import FormerSlices
 from holdfast.runtime.plan.context import UserRuntimeContext
 from holdfast.runtime.records.copies import same
 from holdfast.runtime.records.records import RecordBatch
@@ -124,7 +124,7 @@ class TriggeredWindows(WindowsBase):
             self._assigner_ctx.space = state.space("assigner")
             self._assigner_ctx.space.expire_by(self.context.clock, state.timer_queue("ttl"))
         former = self._spec.former
-        self._former = None if former is None else FormerSlices(state, former, self._content, self._space)
+        self._former = None if former is None else FormerWindows(state, former, self._content, self._space)
         super().open()
         self._add = self._held.adder(self._cell)
         self._result = self._content.result() if self._evictor is None else None
@@ -149,7 +149,7 @@ class TriggeredWindows(WindowsBase):
         if former is not None:
             self._convert(former)
 
-    def _convert(self, former: FormerSlices) -> None:
+    def _convert(self, former: FormerWindows) -> None:
         """Give each window of the checkpoint a row for each key, and the timers that it would have.
 
         It keeps its span: new elements come to it only if the program has the same window.

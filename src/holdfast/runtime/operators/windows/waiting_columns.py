@@ -1,4 +1,4 @@
-"""WaitingColumns: columns that wait, by slice of a window operator's state, to be added to the rows of their keys.
+"""WaitingColumns: columns that wait, by namespace of a window operator's state, to be added to the rows of their keys.
 
 Most keys of one frame occur once in it. Columns that wait until a window fires or the barrier comes are grouped at once, and
 become the rows that the same records would have become one by one.
@@ -50,8 +50,8 @@ class WaitingColumns:
         self._grouped: GroupedColumns | None = None
         """Groups columns of this form; None: they cannot be grouped."""
 
-    def __contains__(self, slice: int) -> bool:
-        return slice in self._waiting
+    def __contains__(self, namespace: int) -> bool:
+        return namespace in self._waiting
 
     def takes(self, keys: Any) -> bool:
         """Whether these keys are those of columns that can wait.
@@ -59,40 +59,40 @@ class WaitingColumns:
         If not, or if those that wait have another form, the latter are added to their rows.
         """
         if not isinstance(keys, ColumnKeys):
-            self.settle()
+            self.all_to_rows()
             return False
         form = keys.columns.form
         if form != self._form:
-            self.settle()
+            self.all_to_rows()
             grouped = GroupedColumns(keys.fields, self._aggregates)
             self._form, self._grouped = form, grouped if grouped.takes(form[0]) else None
         if self._grouped is None or any(array.null_count for array in keys.arrays):
-            self.settle()
+            self.all_to_rows()
             return False
         return True
 
-    def add(self, slice: int, keys: ColumnKeys) -> None:
-        """Let columns wait for a slice, whose table there is from now on, although none of its rows is."""
-        self._space.table(slice)
-        self._waiting.setdefault(slice, []).append(keys)
+    def add(self, namespace: int, keys: ColumnKeys) -> None:
+        """Let columns wait for a namespace, whose table there is from now on, although none of its rows is."""
+        self._space.table(namespace)
+        self._waiting.setdefault(namespace, []).append(keys)
         self._count += len(keys)
 
     def shrink(self) -> None:
         """Add all columns to their rows if too many wait."""
         if self._count > _MOST_WAITING:
-            self.settle()
+            self.all_to_rows()
 
-    def settle(self) -> None:
+    def all_to_rows(self) -> None:
         """Add all columns to the rows of their keys."""
-        for slice in list(self._waiting):
-            self.to_rows(slice)
+        for namespace in list(self._waiting):
+            self.to_rows(namespace)
 
-    def to_rows(self, slice: int) -> None:
-        """Add the columns that wait for a slice to the rows of their keys."""
-        waiting = self._taken(slice)
+    def to_rows(self, namespace: int) -> None:
+        """Add the columns that wait for a namespace to the rows of their keys."""
+        waiting = self._taken(namespace)
         if not waiting:
             return
-        columns, table, grouped, cell = _joined(waiting), self._space.table(slice), self._grouped, self._cell
+        columns, table, grouped, cell = _joined(waiting), self._space.table(namespace), self._grouped, self._cell
         assert grouped is not None
         unique = grouped.unique(columns.batch)
         rows = table.load(unique)
@@ -106,26 +106,26 @@ class WaitingColumns:
             row[cell] = accumulator
             row[0] |= DIRTY
 
-    def results(self, slice: int) -> tuple[list[Any], list[Any]] | None:
-        """Take the columns that wait for a slice: the columns of its keys, and those of their results, its rows included.
+    def results(self, namespace: int) -> tuple[list[Any], list[Any]] | None:
+        """Take the columns that wait for a namespace: those of its keys, and those of their results, its rows included.
 
         None if they must become rows; then they wait on.
         """
         grouped, cell = self._grouped, self._cell
         if grouped is None:
             return None
-        waiting, rows = self._waiting.get(slice), self._space.table(slice).rows
+        waiting, rows = self._waiting.get(namespace), self._space.table(namespace).rows
         batch = _joined(waiting).batch if waiting else pyarrow().RecordBatch.from_pylist([], self._form[0])
         before = {key: row[cell] for key, row in rows.items() if row[cell] is not None}
         try:
             results = grouped.results(batch, before)
         except Unfit:
             return None
-        self._taken(slice)
+        self._taken(namespace)
         return results
 
-    def _taken(self, slice: int) -> list[ColumnKeys]:
-        waiting = self._waiting.pop(slice, [])
+    def _taken(self, namespace: int) -> list[ColumnKeys]:
+        waiting = self._waiting.pop(namespace, [])
         self._count -= sum(map(len, waiting))
         return waiting
 
@@ -149,7 +149,7 @@ def cut_columns(keys: ColumnKeys, stamps: Any, size: int, offset: int) -> Iterat
 
 
 def _joined(waiting: list[ColumnKeys]) -> Columns:
-    """The columns of one slice."""
+    """The columns of one namespace."""
     first, *others = [keys.columns for keys in waiting]
     joined = first.joined(others) if others else first
     assert joined is not None  # all are of one form

@@ -56,7 +56,7 @@ class WindowSpec:
     by_rows: bool = False
     """Whether each window of a key has a row, whatever the assigner: a checkpoint has them so, or is converted."""
     former: PeriodicWindows[Any] | None = None
-    """The windows in the checkpoint, by slice, which are converted to rows."""
+    """The windows in the checkpoint, by namespace, which are converted to rows."""
 
     def functions(self) -> Sequence[Any]:
         """The user's functions."""

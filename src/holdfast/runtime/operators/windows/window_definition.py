@@ -158,7 +158,7 @@ def _shown(definition: Mapping[str, Any]) -> str:
 
 
 def former_windows(stored: Mapping[str, Any]) -> PeriodicWindows[Any]:
-    """The assigner of windows that were stored by this definition, as slices.
+    """The assigner of windows that were stored by this definition, as namespaces.
 
     Raises:
         IncompatibleState: it is not one of Holdfast's.

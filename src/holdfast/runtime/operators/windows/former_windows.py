@@ -1,4 +1,4 @@
-"""FormerSlices: windows that a checkpoint has as slices, for an operator that has a row for each key and window."""
+"""FormerWindows: windows that a checkpoint has as namespaces, for an operator that has a row for each key and window."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from holdfast.runtime.operators.windows.pane_slices import PaneSlices
+from holdfast.runtime.operators.windows.pane_namespaces import PaneNamespaces
 from holdfast.runtime.operators.windows.window_content import CONTENTS, WindowContent
 from holdfast.runtime.records.copies import copied
 from holdfast.state.cells.column import Column
@@ -16,14 +16,14 @@ from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.rows.space import StateSpace
 from holdfast.windowing.assigners import PeriodicWindows, TumblingWindows
 
-__all__ = ["FormerSlices"]
+__all__ = ["FormerWindows"]
 
 Span = tuple[int, int]
 """Start and end of a window."""
 
 
-class FormerSlices:
-    """The slices of windows, as `AlignedWindows` and `PanedWindows` store them.
+class FormerWindows:
+    """The namespaces of windows, as `AlignedWindows` and `PanedWindows` store them.
 
     Args:
         state: The operator's state.
@@ -35,7 +35,7 @@ class FormerSlices:
     def __init__(self, state: KeyedState, assigner: PeriodicWindows[Any], content: WindowContent, rows: StateSpace) -> None:
         self._assigner = assigner
         self._aligned = isinstance(assigner, TumblingWindows)
-        self._numbers = PaneSlices(assigner)
+        self._numbers = PaneNamespaces(assigner)
         self._space = state.space("window")
         self._cell = 1 + self._space.register(content.column(), grows=content.keeps_elements)
         self._others: list[tuple[int, int]] = []
@@ -46,7 +46,7 @@ class FormerSlices:
                 self._others.append((1 + self._space.register(stored), 1 + rows.register(stored)))
 
     def windows(self) -> Iterator[tuple[int, list[Span]]]:
-        """The slices, earlier ones first, with the windows that read each."""
+        """The namespaces, earlier ones first, with the windows that read each."""
         for number in sorted(number for number in self._space.tables if number is not None):
             if self._aligned:
                 yield number, self._assigner.windows(number)
@@ -55,7 +55,7 @@ class FormerSlices:
                 yield number, self._assigner.windows(pane)[after:]
 
     def rows(self, number: int) -> Iterator[tuple[Any, Row]]:
-        """The keys of a slice with their rows."""
+        """The keys of a namespace with their rows."""
         table = self._space.table(number)
         held = list(table.rows.items())
         stored = table.stored_rows() if table.in_store else ()
@@ -74,5 +74,5 @@ class FormerSlices:
                 to[there] = row[here]
 
     def drop(self, number: int) -> None:
-        """Forget a slice."""
+        """Forget a namespace."""
         self._space.drop(number)
