@@ -183,7 +183,7 @@ def test_executors_and_hosts_come_and_go(cluster, start, tmp_path):
         """The subtasks that have their state on the host's disk."""
         return sorted(path.name for path in cluster.local_disks.rglob(f"state/numbered/{host}/counting-*"))
 
-    records = 60_000
+    records = 30_000
     kept, lost = HOSTS
     slow = tmp_path / "output.slow"
     slow.touch()
