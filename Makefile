@@ -54,6 +54,15 @@ test: $(VENV)/.ready compiled ## run all tests, including those on real Spark an
 	@$(BIN)/python -m holdfast.testing.kafka_training
 	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --reruns 1 -r fER --durations 20 --durations-min 5 $(ARGS) $(CHANGED)
 
+# A fresh environment with any supported Python and PySpark, the newest one unless PYSPARK is given.
+SMOKE = build/smoke
+.PHONY: smoke
+smoke: | python ## run a job in a fresh environment with another Python and PySpark (PYTHON=python3.12 PYSPARK=4.0)
+	rm -rf $(SMOKE)
+	$(PYTHON) -m venv $(SMOKE)
+	$(SMOKE)/bin/python -m pip install --quiet . 'pyspark$(if $(PYSPARK),==$(PYSPARK).*)'
+	$(SMOKE)/bin/python tests/smoke/smoke.py
+
 .PHONY: programs
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
