@@ -141,7 +141,6 @@ def settings(work: Path, backend: str, extra: Iterable[str] = ()) -> Configurati
     for key, value in {
         "state.backend.type": backend,
         "execution.checkpointing.dir": (work / "checkpoints").as_uri(),
-        "execution.checkpointing.interval": "10 s",
         "io.tmp.dirs": str(work / "local"),
         "restart-strategy.type": "none",
         "rest.port": "0",

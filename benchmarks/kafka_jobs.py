@@ -23,7 +23,6 @@ from benchmarks import jobs, measure
 from benchmarks.data import START_MS
 from holdfast.common import Duration, SimpleStringSchema, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
-    CheckpointingMode,
     DataStream,
     KeyedProcessFunction,
     MapFunction,
@@ -254,7 +253,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             broker.create_topic("results", partitions=PARTITIONS)
             env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
             env.set_parallelism(2)
-            env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
             build = {"fraud": fraud, "upi": upi}[options.job]
             build(env, kafka_source(servers, "payments")).sink_to(kafka_sink(servers, "results"))
             with measure.Course() as course:

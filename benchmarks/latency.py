@@ -28,7 +28,6 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from benchmarks import jobs, kafka_jobs, measure
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
-    CheckpointingMode,
     KeyedProcessFunction,
     MapFunction,
     OutputTag,
@@ -278,7 +277,6 @@ def _label(options: argparse.Namespace) -> str:
 def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
     env.set_parallelism(options.parallelism)
-    env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
     in_time = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
     records = (
         env.from_source(kafka_jobs.kafka_source(servers, "input", bounded=False), WatermarkStrategy.no_watermarks(), "input")

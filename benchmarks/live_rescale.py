@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import jobs, kafka_jobs, measure
 from benchmarks.latency import Parse, Sample, child, received
 from holdfast.common import Types, WatermarkStrategy
-from holdfast.datastream import CheckpointingMode, RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.testing.kafka import KafkaBroker
 
@@ -66,7 +66,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
             env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
             env.set_parallelism(2)
-            env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
             source = kafka_jobs.kafka_source(servers, "input", bounded=False)
             records = env.from_source(source, WatermarkStrategy.no_watermarks(), "input").map(Parse())
             counted = records.key_by(lambda record: record["user_id"]).process(Remember(50, 0))

@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     work = jobs.scratch()
     figures: dict[str, Any] = {"label": f"holdfast-{options.backend}", "workload": "rescale", "data": f"{options.keys} keys"}
     try:
-        settings = ["execution.checkpointing.interval=500 ms", *options.set]
+        settings = ["holdfast.epoch.target-duration=500 ms", *options.set]
         job = jobs.RunningJob(restart.program(work, options.keys, options.backend, settings), "rescale")
         client, outcome = job.client, job.outcome
 

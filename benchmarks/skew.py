@@ -22,7 +22,6 @@ from benchmarks import jobs, kafka_jobs
 from benchmarks.latency import child
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import (
-    CheckpointingMode,
     KeyedProcessFunction,
     OutputTag,
     RuntimeContext,
@@ -110,7 +109,6 @@ def _run(options: argparse.Namespace, hot: bool, unaligned: bool) -> dict[str, A
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
             env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
             env.set_parallelism(PARALLELISM)
-            env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
             env.get_checkpoint_config().enable_unaligned_checkpoints(unaligned)
             source = kafka_jobs.kafka_source(servers, "input", bounded=False)
             records = env.from_source(source, WatermarkStrategy.no_watermarks(), "input")

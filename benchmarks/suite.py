@@ -17,8 +17,7 @@ from benchmarks.nexmark.one import FLINK, number
 from benchmarks.operators import WORKLOADS as OPERATORS
 
 ROCKSDB, HASHMAP = "rocksdb", "hashmap"
-ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
-             "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
+ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000"]
 LONG = "u10k-8m"
 """Enough events that the first, short epochs do not matter."""
 OPERATOR_DATA = {"async": "u10k-200k", "pattern": "u1k-50k"}

@@ -108,7 +108,7 @@ def opened(request: pytest.FixtureRequest, settings: dict[str, str], tmp_path: P
 
 
 def an_object_is_put_read_in_parts_listed_and_deleted(opened: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket, "_PART", 5 << 20)  # the least size of a part
+    monkeypatch.setattr(bucket, "PART", 5 << 20)  # the least size of a part
     storage = opened
     assert storage.list("") == []
     storage.put("dir/a", b"one")

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import stat
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.s3_store import S3Store
 from holdfast.checkpoint.stores.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable, open_store
 from holdfast.errors import ConfigurationError, StorageError
+from holdfast.metrics.requests import Requests
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
 
 from .conftest import QUICK, quick
@@ -288,6 +290,35 @@ def test_credentials_come_from_the_profile_when_nothing_else_names_them(tmp_path
     assert Storage(store, QUICK).get("a") == b"x"
 
 
+def the_requests_are_counted_as_the_server_counts_them(relay, tmp_path):
+    handler, config = relay
+    served = Counter()
+    handler.watch = staticmethod(lambda request, done: None if done else served.update([request.split()[0]]))
+    storage = Storage.open(f"s3://checkpoints/{tmp_path.name}", config).with_retries(QUICK)
+    storage.requests.drain()
+    storage.put("job/a", b"12345")
+    storage.put_new("job/b", b"67")
+    with pytest.raises(AlreadyExists):
+        storage.put_new("job/b", b"89")
+    storage.get("job/a")
+    storage.get_range("job/a", 1, 2)
+    assert not storage.exists("job/c")
+    storage.list("job/")
+    storage.delete(["job/a", "job/b"])
+    assert served == {"PUT": 3, "GET": 4, "HEAD": 1, "POST": 1}, "one GET reads what is there, one lists"
+    assert storage.requests.drain() == Requests(put=3, get=3, head=1, list=1, delete=1, bytes_written=9, bytes_read=7)
+    handler.faults[:] = ["503", "503", "lost"]
+    storage.put("job/d", b"1")
+    assert storage.requests.drain() == Requests(put=4, retries=3, throttled=2, bytes_written=4)
+
+
+def the_requests_of_a_process_are_counted_together(tmp_path):
+    first, second = Storage.open(str(tmp_path)), Storage.open(str(tmp_path))
+    first.put("job/a", b"1")
+    second.get("job/a")
+    assert first.requests.drain() == Requests(put=1, get=1, bytes_written=1, bytes_read=1)
+
+
 @pytest.mark.parametrize("faults", [["503", "503"], ["lost"], ["hang"], ["lost", "503", "lost"]])
 def test_put_new_on_s3_survives_503s_time_outs_and_lost_answers(relay, faults, tmp_path):
     handler, config = relay
@@ -320,7 +351,7 @@ def test_every_call_on_s3_survives_a_fault(relay, fault, tmp_path):
 @pytest.mark.parametrize("fault", ["503", "lost", "hang"])
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
 def test_a_part_of_a_large_object_that_fails_is_sent_again(relay, fault, at, tmp_path, monkeypatch):
-    monkeypatch.setattr(bucket, "_PART", 5 << 20)  # the least size of a part
+    monkeypatch.setattr(bucket, "PART", 5 << 20)  # the least size of a part
     handler, config = relay
     data = os.urandom(11 << 20)
     sent = []

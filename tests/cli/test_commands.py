@@ -77,6 +77,18 @@ def a_job_is_rescaled_while_it_runs(shell: Shell, job: dict[str, Any]) -> None:
     assert shell.json("status")["restarts"] == 0
 
 
+def the_pace_of_checkpoints_is_changed_while_the_job_runs(shell: Shell, job: dict[str, Any]) -> None:
+    assert shell.json("pace", "payments", "--interval", "200 ms", "--min-pause", "1 ms")["interval"] == 200
+    told = until(lambda: (found := shell.json("pace", "payments"))["interval"] == 200 and found)
+    assert told["min_pause"] == 1
+    assert shell.json("status")["storage"]["requests"]["put"] > 0
+    assert "every 200 ms, 1 ms after" in shell.run("pace", "payments").stderr
+    assert shell.json("pace", "payments", "--interval", "0", "--min-pause", "0")["interval"] == 0
+    refused = shell.run("pace", "payments", "--interval", "soon")
+    assert refused.returncode == 2
+    assert "--interval" in refused.stderr
+
+
 def test_the_shell_completes_the_names_of_running_jobs(shell: Shell, job: dict[str, Any]) -> None:
     words = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast status pay", "COMP_CWORD": "2"}
     command = [sys.executable, "-c", "from holdfast.cli.__main__ import main; main()"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -72,6 +73,8 @@ def a_new_program_does_not_overwrite_anything(tmp_path: Path) -> None:
 def a_healthy_machine_has_no_fault(tmp_path: Path) -> None:
     done = holdfast(tmp_path, "doctor", "--json", "--storage", str(tmp_path / "checkpoints"), "-D", "rest.port=0")
     assert done.returncode == 0, done.stdout
+    told = {finding["check"]: finding["found"] for finding in json.loads(done.stdout)}
+    assert re.search(r"put [0-9]+ ms, put if free [0-9]+ ms, get [0-9]+ ms .* requests are free", told["Storage"])
     found = {finding["check"]: finding["verdict"] for finding in json.loads(done.stdout)}
     assert found["Compiled modules"] == ("warning" if use.reason else "ok")
     assert {found[check] for check in ("Python", "Java", "Spark", "Storage", "Port", "User directory")} == {"ok"}

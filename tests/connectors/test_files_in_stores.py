@@ -345,7 +345,7 @@ def a_format_is_written_and_read_on_s3(name: str, s3_config: dict[str, str], tmp
 def a_large_file_goes_up_in_parts_and_comes_down_in_ranges_through_errors_and_lost_answers(
     relay: tuple[type[Relay], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket, "_PART", 5 << 20)  # the least size of a part
+    monkeypatch.setattr(bucket, "PART", 5 << 20)  # the least size of a part
     handler, config = relay
     seen: list[str] = []
     handler.watch = staticmethod(lambda request, done: seen.append(request) if done else None)  # type: ignore[misc]

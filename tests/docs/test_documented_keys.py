@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 _AREAS = "|".join(
     (
-        r"execution|heartbeat|high-availability|job\.autoscaler|holdfast\.(?:batch|epoch|frame|log)|io|parallelism|pipeline|python",
+        r"execution|heartbeat|high-availability|job\.autoscaler|holdfast\.(?:batch|epoch|frame|log|storage)|io|parallelism|pipeline|python",
         r"rest|restart-strategy|s3|gs|fs\.azure|security\.(?:checkpoints|ssl)|spark|state|traces",
     )
 )

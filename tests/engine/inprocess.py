@@ -38,6 +38,7 @@ from holdfast.runtime.driver.restore_check import RestoreCheck, check_restore
 from holdfast.runtime.driver.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.protocol.pacing import Pace
 from holdfast.runtime.protocol.restart import FixedDelay, RestartStrategy
 from holdfast.runtime.protocol.unaligned import ALIGNMENT_SECONDS
 from holdfast.runtime.records.frames import unpack_header
@@ -270,14 +271,11 @@ class RecordSlices:
         return 0.0
 
 
-class FixedPace:
+class FixedPace(Pace):
     """Epochs of about so many records."""
 
-    def __init__(self, records: int) -> None:
-        self._records = records
-
     def budget(self) -> int:
-        return self._records
+        return self.most_records
 
     def after(self, records: int, seconds: float) -> FixedPace:
         return self
@@ -364,8 +362,9 @@ class Lab:
             lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
             strategy or FixedDelay(10_000 if self.failures or self.repeats else 5, 0),
             self.metrics,
-            FixedPace(budget or self.budget),  # type: ignore[arg-type]
+            FixedPace(2.0, budget or self.budget),
             SavepointWriter(storage, plan.settings),
+            storage.requests,
             self._start_from(checkpoint_log, storage, paths),
         )
 

@@ -19,7 +19,8 @@ from holdfast.common import JobStatus, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.runtime.driver import job as job_module
-from holdfast.runtime.driver.job import Job, submit
+from holdfast.runtime.driver.job import Job
+from holdfast.runtime.driver.submission import submit
 from holdfast.testing.executor import InProcessExecutor
 
 from .inprocess import COMMIT_HOOK, LEDGERS, Lab, LedgerSink, SplitEnumerator, SplitSource

@@ -25,7 +25,6 @@ class Score(AsyncFunction):
 
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.enable_checkpointing(1_000)
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
     sink = results_sink("async-requests", lambda result: f"{result['kind']} {result['partition']}")
     payments = (

@@ -33,7 +33,6 @@ class Numbered(KeyedProcessFunction):
 
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.enable_checkpointing(1_000)
     env.get_checkpoint_config().enable_unaligned_checkpoints()
     sink = results_sink("slow-key", lambda result: result["key"])
     records = (

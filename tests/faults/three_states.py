@@ -85,7 +85,6 @@ def topic(env: StreamExecutionEnvironment, name: str) -> Any:
 
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.enable_checkpointing(1_000)
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
     sink = results_sink("three-states", lambda result: result["merchant_id"])
     rules = topic(env, "RULES_TOPIC").broadcast(RULES)

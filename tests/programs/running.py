@@ -214,6 +214,7 @@ def run(program: Program, way: Way) -> list[Any] | None:
                 "execution.checkpointing.unaligned.enabled": str(way.unaligned and not program.batch).lower(),
                 "execution.runtime-mode": "BATCH" if program.batch else "STREAMING",
                 "execution.checkpointing.min-pause": "2 ms" if way.seed % 4 == 1 else "0 ms",
+                **({"execution.checkpointing.interval": "3 ms"} if way.seed % 4 == 2 else {}),
             }
             if leg.changelog:
                 job.config |= {

@@ -39,6 +39,7 @@ class Job:
         self.cancelled = threading.Event()
         self.savepoints: list[tuple[str, bool, bool, Future[str]]] = []
         self.rescalings: list[tuple[int, Future[None]]] = []
+        self.paces: list[tuple[int | None, int | None]] = []
         self.samples: list[Future[EdgeSample]] = []
 
     def cancel(self, *, force: bool = False) -> None:
@@ -70,6 +71,9 @@ class Job:
         found: Future[object] = Future()
         found.set_result({"uid": uid, "keys": 3})
         return found
+
+    def change_pace(self, interval_ms: int | None, min_pause_ms: int | None) -> None:
+        self.paces.append((interval_ms, min_pause_ms))
 
     def begin_rescale(self, parallelism: int) -> Future[None]:
         if parallelism > 128:

@@ -265,6 +265,24 @@ def a_job_is_rescaled_by_a_button(page: Page, job: JobClient) -> None:
     job.rescale(2).result(600)
 
 
+def the_cost_of_a_job_is_shown_and_its_pace_changed(page: Page, job: JobClient) -> None:
+    page.goto(address(job, "/epochs", token=server().token))
+    cost = page.locator("section", has=page.get_by_role("heading", name="What this job costs"))
+    expect(cost).to_contain_text(
+        "A checkpoint as soon as there is input. Requests to the checkpoint storage: 0.00 $ a month"
+    )
+    expect(cost.get_by_role("row", name=re.compile(r"^write [1-9]"))).to_be_visible()
+    cost.get_by_role("button", name="Change the pace").click()
+    page.get_by_role("spinbutton", name="Seconds between two checkpoints").fill("0.4")
+    page.get_by_role("dialog").get_by_role("button", name="Change the pace").click()
+    expect(page.get_by_role("status")).to_contain_text("takes checkpoints at the new pace")
+    expect(cost).to_contain_text("A checkpoint every 400 ms.")
+    httpx.patch(
+        f"{server().url}/jobs/{job.get_job_id()}/checkpoints/config?interval=0&min_pause=0",
+        headers={"Authorization": f"Bearer {server().token}"},
+    ).raise_for_status()
+
+
 def a_failure_shows_the_users_traceback(page: Page, job: JobClient, directory: Path) -> None:
     env = environment(directory, "failing")
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 500))

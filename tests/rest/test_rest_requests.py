@@ -272,6 +272,19 @@ def a_job_is_rescaled(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> 
         assert told in refused.json()["errors"][0]
 
 
+def the_pace_of_checkpoints_is_shown_and_changed(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
+    page = f"/jobs/{ID}/checkpoints/config"
+    assert client.get(page).json() == {"mode": "exactly_once", "interval": 0, "min_pause": 0, "max_concurrent": 1}
+    assert client.patch(page, params={"interval": "10000"}).status_code == 202
+    assert client.patch(page, params={"interval": "0", "min_pause": "500"}).status_code == 202
+    assert jobs.by_id[ID].paces == [(10_000, None), (0, 500)]
+    for wrong in ({}, {"interval": "-1"}, {"min_pause": "10 s"}, {"interval": "9" * 5000}):
+        refused = client.patch(page, params=wrong)
+        assert refused.status_code == 400
+        assert "interval=10000&min_pause=0, in ms" in refused.json()["errors"][0]
+    assert len(jobs.by_id[ID].paces) == 2
+
+
 def test_who_waits_for_a_savepoint_hears_of_its_end_at_once(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     number = client.post(f"/jobs/{ID}/savepoints", json={"targetDirectory": "file:///s"}).json()["request-id"]
     ((_, _, _, written),) = jobs.by_id[ID].savepoints

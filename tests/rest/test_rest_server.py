@@ -43,6 +43,7 @@ def a_request_that_changes_a_job_needs_the_token(jobs: Jobs, metrics: JobMetrics
             ("POST", "/savepoints"),
             ("POST", "/stop"),
             ("PATCH", "/rescaling?parallelism=2"),
+            ("PATCH", "/checkpoints/config?interval=0"),
         ]:
             refused = stranger.request(method, f"/jobs/{ID}{path}", content=b'{"targetDirectory": "file:///s"}')
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")

@@ -1,4 +1,4 @@
-"""When a job that waits goes on: for input, a timer, an idle split, an epoch for channel state, or the end of a pause."""
+"""When a job that waits goes on: for input, a timer, an idle split or an epoch for channel state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def source(idle_at: int | None) -> Any:
 
 
 def the_earliest_timer_is_due_at_its_millisecond_and_a_job_sleeps_no_longer() -> None:
-    alarm = Alarm(0.0)
+    alarm = Alarm()
     alarm.set([None, 5_300, 9_000])
     assert not alarm.due(5_299, at(1.0))
     assert alarm.due(5_300, at(1.0))
@@ -33,7 +33,7 @@ def the_earliest_timer_is_due_at_its_millisecond_and_a_job_sleeps_no_longer() ->
 
 
 def the_epoch_for_channel_state_is_due_at_its_time() -> None:
-    alarm = Alarm(0.0)
+    alarm = Alarm()
     alarm.set([], next_epoch=7.2)
     assert alarm.sleep([], 0, at(7.0), beside_a_commit=False) == pytest.approx(0.2)
     assert alarm.sleep([], 0, at(8.0), beside_a_commit=False) == 0.0
@@ -42,7 +42,7 @@ def the_epoch_for_channel_state_is_due_at_its_time() -> None:
 
 
 def a_split_that_becomes_idle_wakes_the_job_once() -> None:
-    alarm = Alarm(0.0)
+    alarm = Alarm()
     assert alarm.sleep([source(None), source(3_100), source(3_050)], 0, at(3.0), beside_a_commit=False) == pytest.approx(
         0.05
     )
@@ -53,13 +53,4 @@ def a_split_that_becomes_idle_wakes_the_job_once() -> None:
 
 
 def a_job_beside_a_commit_sleeps_shortly() -> None:
-    assert Alarm(0.0).sleep([], 0, at(3.0), beside_a_commit=True) == 0.01
-
-
-def the_pause_lasts_from_a_checkpoint_on_in_parts_of_half_a_second() -> None:
-    alarm = Alarm(min_pause=0.7)
-    assert alarm.pause(at(10.0)) == 0.0
-    alarm.completed(at(10.0))
-    assert alarm.pause(at(10.1)) == 0.5
-    assert alarm.pause(at(10.4)) == pytest.approx(0.3)
-    assert alarm.pause(at(10.7)) == alarm.pause(at(11.0)) == 0.0
+    assert Alarm().sleep([], 0, at(3.0), beside_a_commit=True) == 0.01

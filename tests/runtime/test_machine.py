@@ -151,6 +151,17 @@ def an_epoch_begins_no_sooner_than_the_pause_after_the_last_checkpoint():
     assert 9.9 < driver.planned_after() < 10.1
 
 
+def the_interval_of_a_running_job_can_be_changed():
+    driver = PausingDriver()
+    driver.open()
+    driver.epoch()
+    assert driver.tell(events.PaceChanged(20_000, 0)) == []
+    assert 19.9 < driver.planned_after() < 20.1
+    driver.epoch()
+    driver.tell(events.PaceChanged(1, None))
+    assert driver.planned_after() < 0.6, "of the interval before, the sleep that has begun is left"
+
+
 def a_savepoint_and_the_end_of_a_job_wait_for_no_pause():
     driver = PausingDriver()
     driver.open()

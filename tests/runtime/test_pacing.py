@@ -1,4 +1,4 @@
-"""How large epochs become: the target is met soon after the start, and again when the speed changes."""
+"""When epochs begin, and how large they become."""
 
 from __future__ import annotations
 
@@ -6,7 +6,27 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.runtime.protocol.pacing import Pace
+from holdfast.metrics.requests import MONTH_S
+from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.plan.pace_settings import PaceSettings
+from holdfast.runtime.protocol.events import Instant
+from holdfast.runtime.protocol.pacing import CheckpointPace, Pace
+
+AT_ONCE = PaceSettings(
+    interval_ms=None, min_pause_ms=0, dollars_per_second=20 / MONTH_S, first_cost=0.0, target_ms=2_000, target_given=False
+)
+
+
+def at(seconds: float) -> Instant:
+    return Instant(0, seconds)
+
+
+def epoch(cost: float = 0.0, records: int = 100) -> EpochStats:
+    return EpochStats(1, 0, 100.0, records, 0, requests_cost=cost)
+
+
+def paced(**settings: object) -> CheckpointPace:
+    return CheckpointPace(replace(AT_ONCE, **settings), Pace(1.0, 10_000_000))  # type: ignore[arg-type]
 
 
 def run(pace: Pace, epochs: int, per_record: float, fixed: float = 0.2, cold: float = 0.0) -> tuple[Pace, list[int]]:
@@ -101,3 +121,91 @@ def a_slow_epoch_counts_by_its_share_of_the_target_and_by_half_at_most(seconds: 
     after = Pace(1.0, 10_000_000, 0.0, 1e-6).after(10_000, seconds)
     assert after.seconds_per_record == pytest.approx(1e-6 + weight * (seconds / 10_000 - 1e-6))
     assert after.warm
+
+
+def the_epochs_of_a_job_without_settings_follow_at_once() -> None:
+    pace = paced()
+    assert pace.wait(at(0.0)) == 0.0
+    pace.began(0.0, backlog=0)
+    assert pace.completed(0.2, epoch(), left=False) == []
+    assert pace.wait(at(0.2)) == pace.interval == 0.0
+
+
+def an_interval_lasts_from_the_beginning_of_an_epoch_to_that_of_the_next() -> None:
+    pace = paced(interval_ms=10_000)
+    assert pace.wait(at(100.0)) == 0.0, "the first input does not wait"
+    pace.began(100.0, backlog=0)
+    pace.completed(104.0, epoch(), left=False)
+    assert pace.wait(at(104.0)) == pytest.approx(6.0)
+    assert pace.wait(at(110.0)) == pace.wait(at(500.0)) == 0.0
+
+
+def a_pause_lasts_from_the_end_of_a_checkpoint_on() -> None:
+    pace = paced(min_pause_ms=700)
+    pace.began(9.0, backlog=10)
+    pace.completed(10.0, epoch(), left=True)
+    assert pace.wait(at(10.1)) == pytest.approx(0.6)
+    assert pace.wait(at(10.7)) == 0.0
+
+
+@pytest.mark.parametrize(("backlog", "left"), [(1, False), (0, True)])
+def a_backlog_ends_the_interval_but_not_the_pause(backlog: int, left: bool) -> None:
+    pace = paced(interval_ms=10_000, min_pause_ms=1_000)
+    pace.began(0.0, backlog)
+    pace.completed(2.0, epoch(), left=left)
+    assert pace.wait(at(2.0)) == pytest.approx(1.0)
+    pace.began(3.0, backlog=0)
+    pace.completed(5.0, epoch(), left=False)
+    assert pace.wait(at(5.0)) == pytest.approx(8.0)
+
+
+def a_test_with_its_own_clock_does_not_wait() -> None:
+    pace = paced(interval_ms=10_000)
+    pace.began(0.0, backlog=0)
+    assert pace.wait(Instant(0, 1.0, virtual=5.0)) == 0.0
+
+
+def the_checkpoints_of_a_job_without_an_interval_cost_at_most_the_budget() -> None:
+    pace = paced(first_cost=3 * 5e-6)
+    assert pace.interval == pytest.approx(1.944)
+    spent, now = 0.0, 0.0
+    while now < 3_600:
+        now += pace.wait(at(now))
+        pace.began(now, backlog=0)
+        cost = 5e-6 * (40 if round(now) % 50 == 0 else 2)  # now and then a base or a merge
+        spent += cost
+        now += 0.1
+        pace.completed(now, epoch(cost), left=False)
+    assert 15 < spent / now * MONTH_S < 20.5
+
+
+def a_change_is_told_and_so_is_an_interval_that_doubles_by_its_cost() -> None:
+    pace = paced(first_cost=1e-5)
+    assert [told.interval for told in pace.news()] == [pytest.approx(1.296)]
+    assert pace.completed(1.0, epoch(1.2e-5), left=False) == []
+    told = [notice for n in range(30) for notice in pace.completed(2.0 + n, epoch(6e-5), left=False)]
+    assert len(told) == 2
+    (changed,) = pace.change(30_000, None)
+    assert (changed.interval, changed.settings.described(changed.interval)) == (30.0, "every 30 s")
+    (changed,) = pace.change(0, 2_000)
+    assert "at most 20 dollars a month" in changed.settings.described(changed.interval)
+    assert "at the earliest 2 s after the one before" in changed.settings.described(changed.interval)
+
+
+@pytest.mark.parametrize(
+    ("settings", "target"),
+    [
+        ({}, 2.0),
+        ({"interval_ms": 30_000}, 30.0),
+        ({"interval_ms": 500}, 0.5),
+        ({"interval_ms": 30_000, "target_ms": 3_000, "target_given": True}, 3.0),
+        ({"interval_ms": 500, "target_ms": 3_000, "target_given": True}, 0.5),
+    ],
+)
+def the_input_of_an_interval_has_room_in_an_epoch(settings: dict[str, object], target: float) -> None:
+    assert replace(AT_ONCE, **settings).target(0.0) == target  # type: ignore[arg-type]
+
+
+def the_input_of_an_interval_that_the_budget_sets_has_room_in_an_epoch_too() -> None:
+    assert AT_ONCE.target(1e-4) == pytest.approx(12.96)
+    assert AT_ONCE.target(1e-6) == 2.0

@@ -64,7 +64,7 @@ def the_channel_state_waits_a_moment_for_new_input_and_not_for_ever():
     decided.completed(reports(job, 0.1, 0.1, 0.1, waits=100), 1)
     at = decided.next_epoch(7.0)
     assert at == pytest.approx(7.05)
-    alarm = Alarm(min_pause=0.0)
+    alarm = Alarm()
     alarm.set([None], at)
     assert not alarm.due(0, Instant(0, 7.0))
     assert alarm.sleep([], 0, Instant(0, 7.0), beside_a_commit=False) == pytest.approx(0.05)

@@ -8,6 +8,6 @@ from holdfast.cli.app import app
 __all__ = ["app"]
 
 _ORDER = ["new", "run", "standby", "list", "status", "dashboard", "logs", "query", "savepoint", "stop", "cancel", "rescale"]
-_ORDER += ["kafka", "doctor", "token"]
+_ORDER += ["pace", "kafka", "doctor", "token"]
 
 app.registered_commands.sort(key=lambda each: _ORDER.index(each.name or getattr(each.callback, "__name__", "")))

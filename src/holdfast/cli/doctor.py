@@ -7,12 +7,15 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -24,12 +27,14 @@ from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Driver, running_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, print_json, size, table, working
+from holdfast.common.config_options import CheckpointingOptions
 from holdfast.compiled import MODULES, PURE, use
 from holdfast.errors import HoldfastError
 from holdfast.runtime.driver.job_registry import user_directory
 from holdfast.runtime.host.local_directory import state_directory
 from holdfast.runtime.jvm.java import find_java
 from holdfast.runtime.jvm.jvm import spark_jars
+from holdfast.runtime.plan.settings import JobSettings
 from holdfast.runtime.spark.spark_context import left_open, started_settings
 
 __all__ = ["Finding", "Verdict", "findings"]
@@ -38,6 +43,10 @@ _MEMORY_OF_SPARK = 1 << 30
 _MEMORY_OF_SUBTASK = 700 << 20
 _LEAST_DISK = 2 << 30
 _KAFKA_TIMEOUT_S = 5.0
+_ROUNDS = 10
+"""Requests of each kind that the storage is asked."""
+_CHECKPOINT = 20 << 10
+"""Bytes of a small checkpoint."""
 
 
 class Verdict(str, Enum):
@@ -261,5 +270,34 @@ def _storage(uri: str | None, config: dict[str, str]) -> Finding:
     except HoldfastError as error:
         remedy = "Check the address, its network, and the rights of the credentials that this machine has (AWS_*, s3.*)"
         return Finding("Storage", Verdict.FAILED, str(error), remedy)
-    storage.delete(storage.list(f"{paths.directory}/"))
-    return Finding("Storage", Verdict.OK, f"{storage.uri} can be written, read, listed and put to once")
+    try:
+        took = {kind: median(times) for kind, times in _request_times(storage, paths).items()}
+    finally:
+        storage.delete(storage.list(f"{paths.directory}/"))
+    shown = ", ".join(f"{kind} {1000 * seconds:.0f} ms" for kind, seconds in took.items())
+    pace = JobSettings.of({**config, CheckpointingOptions.DIR.key: uri}).pace
+    interval = max(pace.interval(pace.first_cost), took["put if free"])
+    return Finding(
+        "Storage",
+        Verdict.OK,
+        f"{storage.uri} can be written, read, listed and put to once: {shown} (medians of {_ROUNDS}). A job of one subtask "
+        f"begins with a checkpoint every {interval:.2g} s" + ("" if pace.first_cost else "; its requests are free"),
+    )
+
+
+def _request_times(storage: Storage, paths: JobPaths) -> dict[str, list[float]]:
+    """How long requests of a checkpoint's size take, in seconds, by their kind."""
+    times: dict[str, list[float]] = {"put": [], "put if free": [], "get": []}
+    data = os.urandom(_CHECKPOINT)
+    for n in range(_ROUNDS):
+        at = f"{paths.directory}/request-{n}"
+        times["put"].append(_seconds(partial(storage.put, f"{at}-a", data)))
+        times["put if free"].append(_seconds(partial(storage.put_new, f"{at}-b", data)))
+        times["get"].append(_seconds(partial(storage.get, f"{at}-a")))
+    return times
+
+
+def _seconds(ask: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    ask()
+    return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Commands on running jobs: list, status, cancel, stop, savepoint, rescale, token."""
+"""Commands on running jobs: list, status, cancel, stop, savepoint, rescale, pace, token."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from holdfast.cli.output import (
     table,
     working,
 )
+from holdfast.common.config_values import parse_duration
 from holdfast.metrics.job import TERMINAL
 from holdfast.rest.tokens import read_token
 from holdfast.runtime.driver.job_registry import DIED, JobRecord, records
@@ -211,6 +212,12 @@ def _figures(job: RunningJob, view: Mapping[str, Any]) -> list[tuple[str, str]]:
     if latest is not None:
         age = duration(max(0, view["now"] - latest["at"]))
         shown.append(("Checkpoint", f"{latest['id']}, {age} ago, state of {size(latest['state_size'])}"))
+    storage = view["storage"]
+    if storage["cost_per_month"]:
+        per_second = f"{storage['per_second']:.1f} requests/s"
+        shown.append(("Storage", f"{per_second}, which cost {storage['cost_per_month']:.2f} dollars a month"))
+    if storage["interval"]:
+        shown.append(("Interval", f"a checkpoint every {duration(storage['interval'])}"))
     shown.append(("Failures", f"{count(view['failures_total'])}, {count(view['restarts'])} restarts"))
     if view["late"]:
         shown.append(("Late", f"{count(view['late'])} records dropped"))
@@ -392,6 +399,43 @@ def rescale(
         print_json({"id": found.id, "name": found.name, "parallelism": parallelism})
     else:
         note(f"{found.name} runs at parallelism {parallelism}.")
+
+
+@command()
+def pace(
+    job: JobName = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            "--interval", metavar="TIME", help='The time between two checkpoints, such as "10 s"; 0: as the budget allows.'
+        ),
+    ] = None,
+    min_pause: Annotated[
+        str | None, typer.Option("--min-pause", metavar="TIME", help="The least time from a checkpoint to the next epoch.")
+    ] = None,
+    address: Address = None,
+    json: AsJson = False,
+) -> None:
+    """Change how often a job takes checkpoints, until its next start; without options, show it."""
+    found = find_job(job, address)
+    given = {"interval": interval, "min_pause": min_pause}
+    times = {name: _milliseconds(name, text) for name, text in given.items() if text is not None}
+    if times:
+        found.change("PATCH", "/checkpoints/config?" + "&".join(f"{name}={ms}" for name, ms in times.items()))
+    told = found.get("/checkpoints/config") | times
+    if json:
+        print_json({"id": found.id, "name": found.name, "interval": told["interval"], "min_pause": told["min_pause"]})
+        return
+    every = f"every {duration(told['interval'])}" if told["interval"] else "as its input and the budget for requests allow"
+    pause = f", {duration(told['min_pause'])} after the one before at the earliest" if told["min_pause"] else ""
+    note(f"{found.name} takes a checkpoint {every}{pause}.")
+
+
+def _milliseconds(name: str, text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=f"--{name.replace('_', '-')}") from None
 
 
 @command()

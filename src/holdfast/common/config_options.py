@@ -34,6 +34,7 @@ __all__ = [
     "PipelineOptions",
     "RestartOptions",
     "StateRecoveryOptions",
+    "StorageCostOptions",
     "TraceOptions",
 ]
 
@@ -158,6 +159,14 @@ class CheckpointingOptions:
     INCREMENTAL = _key("execution.checkpointing.incremental").boolean_type().default_value(False)
     UNALIGNED = _key("execution.checkpointing.unaligned.enabled").boolean_type().default_value(False)
     ALIGNED_TIMEOUT = _key("execution.checkpointing.aligned-checkpoint-timeout").duration_type().default_value(0)
+
+
+class StorageCostOptions:
+    """Holdfast's own options of what the requests to the checkpoint storage may cost, in dollars."""
+
+    WRITES = _key("holdfast.storage.price.writes").double_type().no_default_value()
+    READS = _key("holdfast.storage.price.reads").double_type().no_default_value()
+    BUDGET = _key("holdfast.storage.monthly-budget").double_type().default_value(20.0)
 
 
 class StateRecoveryOptions:

@@ -19,6 +19,7 @@ from holdfast.common.config_options import (
     PipelineOptions,
     RestartOptions,
     StateRecoveryOptions,
+    StorageCostOptions,
 )
 from holdfast.common.configuration import Configuration
 from holdfast.common.execution_config import ExecutionConfig
@@ -68,6 +69,7 @@ _OPTIONS = [
         PipelineOptions,
         CheckpointingOptions,
         StateRecoveryOptions,
+        StorageCostOptions,
         RestartOptions,
         EpochOptions,
         HighAvailabilityOptions,
@@ -408,7 +410,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return not_started
         if self._spark is None:
             begin_spark(plan.name, plan.config)
-        from holdfast.runtime.driver.job import submit  # imports Spark, which building a program does not need
+        from holdfast.runtime.driver.submission import submit  # imports Spark, which building a program does not need
 
         client = submit(plan, self._spark, self._replan(plan))
         started(plan)

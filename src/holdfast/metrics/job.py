@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.metrics.profile import Profile, ProfileSnapshot
 from holdfast.metrics.rate import Rate
+from holdfast.metrics.requests import RequestRates
 from holdfast.metrics.stats import (
     CheckpointStats,
     EpochStats,
@@ -200,6 +201,8 @@ class JobMetrics:
         self._last = _Last()
         self._in_rate = Rate(self._began)
         self._out_rate = Rate(self._began)
+        self._requests = RequestRates(self._began)
+        self._min_pause_ms = 0
         self._vertices: dict[tuple[str, str], _Vertex] = {}
         """By id and name: those of the latest epoch."""
         self._user: dict[str, _UserMetric] = {}
@@ -253,6 +256,11 @@ class JobMetrics:
             else:
                 self._silent[uid] = self._silent.get(uid, (self._clock(), ""))[0], silence
 
+    def pace(self, min_pause_ms: int) -> None:
+        """Set the shortest time between a checkpoint and the next epoch."""
+        with self._lock:
+            self._min_pause_ms = min_pause_ms
+
     def threads(self) -> Mapping[str, int]:
         """The threads that do what the driver does just now, by activity."""
         with self._lock:
@@ -284,6 +292,7 @@ class JobMetrics:
             sums.states_found += stats.states_found
             self._in_rate.add(stats.records_in, start, end)
             self._out_rate.add(stats.records_out, start, end)
+            self._requests.add(stats.requests, stats.requests_cost, start, end)
             # A rescaling removes vertices, and those to or from one subtask chain other operators under the same id.
             self._vertices = {(each.id, each.name): self._vertex_finished(each, start, end) for each in stats.vertices}
             for name, sample in stats.user_metrics.items():
@@ -425,8 +434,10 @@ class JobMetrics:
             "numStandbyTakeovers": sums.takeovers,
             "currentActivityMs": 0 if ended else round(1000 * (now - min(self._activities.values(), default=(now, 0))[0])),
             "numUnreachableSources": len(self._silent),
+            "checkpointMinPauseMs": self._min_pause_ms,
             "timeSinceLastCheckpointMs": round(1000 * ((ended[0] if ended else now) - self._last_checkpoint)),
         }
+        values |= self._requests.values(now)
         if sums.states_needed:
             values["localStateShare"] = sums.states_found / sums.states_needed
         if last.epoch is not None:
@@ -455,6 +466,7 @@ class JobMetrics:
 
 def _epoch_values(epoch: EpochStats) -> dict[str, float]:
     values: dict[str, float] = {"currentEpoch": epoch.epoch, "epochDuration": epoch.duration_ms}
+    values["checkpointIntervalMs"] = epoch.interval_ms
     values |= {f"epochDuration.{phase}": seconds * 1000 for phase, seconds in epoch.phases.items()}
     values |= {f"{uid}.pendingRecords": pending for uid, pending in epoch.backlog.items()}
     whole = [copy for copy in epoch.standbys if copy.lag_records is not None]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.metrics.requests import NONE, Requests
 from holdfast.metrics.user import Sample
 
 __all__ = [
@@ -96,7 +97,7 @@ class JobEvent(NamedTuple):
 
     timestamp_ms: int
     kind: str
-    """``restart``, ``rescale``, ``resume``, ``savepoint``, ``standby`` or ``warning``."""
+    """``restart``, ``rescale``, ``resume``, ``savepoint``, ``pace``, ``standby`` or ``warning``."""
     text: str
 
 
@@ -202,6 +203,12 @@ class EpochStats:
     standbys: tuple[StandbyStats, ...] = ()
     late: tuple[LateRecord, ...] = ()
     """Some of the records that were dropped."""
+    requests: Requests = NONE
+    """What was asked of the checkpoint storage since the epoch before."""
+    requests_cost: float = 0.0
+    """What that cost, in dollars."""
+    interval_ms: float = 0.0
+    """The wanted time between two checkpoints."""
 
 
 @dataclass(frozen=True)

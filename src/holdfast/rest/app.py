@@ -68,6 +68,9 @@ class JobView(TakesSavepoints, TakesSamples, AnswersQueries, Protocol):
             ConfigurationError: the job cannot run at this parallelism.
         """
 
+    def change_pace(self, interval_ms: int | None, min_pause_ms: int | None) -> None:
+        """Take checkpoints at another pace from the next one on."""
+
 
 class Shown(NamedTuple):
     """A served job and its effective configuration."""
@@ -148,6 +151,7 @@ def create_app(
         "/jobs/{job_id}/view": pages.view,
         "/jobs/{job_id}/metrics": pages.job_metrics,
         "/jobs/{job_id}/checkpoints": pages.checkpoints,
+        "/jobs/{job_id}/checkpoints/config": pages.checkpoint_config,
         "/jobs/{job_id}/exceptions": pages.exceptions,
         "/jobs/{job_id}/plan": pages.plan,
         "/jobs/{job_id}/config": pages.config,
@@ -166,6 +170,7 @@ def create_app(
         ("POST", "/jobs/{job_id}/savepoints", pages.trigger_savepoint),
         ("POST", "/jobs/{job_id}/stop", pages.stop),
         ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
+        ("PATCH", "/jobs/{job_id}/checkpoints/config", pages.change_pace),
         ("POST", "/jobs/{job_id}/samples", pages.trigger_sample),
         ("POST", "/jobs/{job_id}/state/{uid:path}/largest-keys", pages.trigger_largest_keys),
         ("POST", "/jobs/{job_id}/holds", pages.hold),
@@ -271,6 +276,22 @@ class _Pages:
 
     async def checkpoints(self, request: Request) -> Response:
         return Json(shapes.checkpoints(self._snapshot(request)))
+
+    async def checkpoint_config(self, request: Request) -> Response:
+        return Json(shapes.checkpoint_config(self._snapshot(request)))
+
+    async def change_pace(self, request: Request) -> Response:
+        job = self._running(request)
+        given = {name: request.query_params.get(name) for name in ("interval", "min_pause")}
+        wrong = [
+            f"{name} is {each[:20]!r}" for name, each in given.items() if each is not None and not _NUMBER.fullmatch(each)
+        ]
+        if wrong or not any(given.values()):
+            said = ", ".join(wrong) or "nothing is given"
+            raise HTTPException(400, f"{said}: PATCH /jobs/<id>/checkpoints/config?interval=10000&min_pause=0, in ms")
+        times = [None if each is None else int(each) for each in given.values()]
+        await asyncio.to_thread(job.change_pace, *times)
+        return Json({}, status_code=202)
 
     async def exceptions(self, request: Request) -> Response:
         return Json(shapes.exceptions(self._snapshot(request)))

@@ -11,7 +11,17 @@ from holdfast.common.secrets import masked_settings
 from holdfast.metrics.job import JobSnapshot, VertexSnapshot
 from holdfast.metrics.stats import CheckpointStats, FailedCheckpoint
 
-__all__ = ["checkpoints", "config", "exceptions", "job_details", "job_overview", "metric_list", "metric_values", "plan"]
+__all__ = [
+    "checkpoint_config",
+    "checkpoints",
+    "config",
+    "exceptions",
+    "job_details",
+    "job_overview",
+    "metric_list",
+    "metric_values",
+    "plan",
+]
 
 Json = dict[str, Any]
 
@@ -199,6 +209,16 @@ def _summary(numbers: Sequence[float]) -> Json:
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)):
         shown[name] = ordered[min(int(share * len(ordered)), len(ordered) - 1)]
     return {name: round(number) for name, number in shown.items()}
+
+
+def checkpoint_config(job: JobSnapshot) -> Json:
+    """``/jobs/<id>/checkpoints/config``: times in ms."""
+    return {
+        "mode": "exactly_once",
+        "interval": round(job.values.get("checkpointIntervalMs", 0)),
+        "min_pause": job.values["checkpointMinPauseMs"],
+        "max_concurrent": 1,
+    }
 
 
 def exceptions(job: JobSnapshot) -> Json:

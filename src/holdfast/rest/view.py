@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.metrics.diagnosis import findings, stands_still
 from holdfast.metrics.job import JobSnapshot, VertexSnapshot
 from holdfast.metrics.profile import EPOCHS_KEPT, EpochRecord, VertexProfile
+from holdfast.metrics.requests import KINDS
 from holdfast.metrics.stats import RestoredCheckpoint
 
 __all__ = ["job_view"]
@@ -77,6 +79,7 @@ def job_view(job: JobSnapshot, since: int = 0) -> Json:
             }
             for finding in findings(job)
         ],
+        "storage": _storage(values),
         "stands_still": stands_still(job),
         "activities": [{"what": what, "seconds": seconds} for what, seconds in job.activities.items()],
         "metrics": dict(values),
@@ -105,6 +108,22 @@ def _checkpoint(job: JobSnapshot) -> Json | None:
     latest = job.completed[-1]
     at = latest.trigger_ms + round(latest.duration_ms)
     return {"id": latest.id, "at": at, "state_size": latest.full_bytes, "path": latest.path}
+
+
+def _storage(values: Mapping[str, float]) -> Json:
+    """The requests to the checkpoint storage, and what they cost in dollars."""
+    return {
+        "requests": {kind: values[f"storageRequests.{kind}"] for kind in KINDS},
+        "per_second": values["storageRequestsPerSecond"],
+        "retries": values["storageRetries"],
+        "throttled": values["storageThrottles"],
+        "written": values["storageBytesWritten"],
+        "read": values["storageBytesRead"],
+        "cost": values["storageCost"],
+        "cost_per_month": values["storageCostPerMonth"],
+        "interval": values.get("checkpointIntervalMs", 0),
+        "min_pause": values["checkpointMinPauseMs"],
+    }
 
 
 def _restored(restored: RestoredCheckpoint) -> Json:

@@ -10,20 +10,22 @@ from functools import cached_property, partial
 from typing import Any
 
 from holdfast.checkpoint.stores.checked_writer import CheckedWriter
-from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Unavailable
+from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Throttled, Unavailable
 from holdfast.errors import ConfigurationError, StorageError
 
-__all__ = ["Bucket"]
+__all__ = ["PART", "Bucket"]
 
 _STATUS = re.compile(r"status code: (\d{3})|[Ss]tatus(?: code)?:? (\d{3})")
 _METADATA_SERVICE = "http://169.254.169.254/"
 """Where machines in a cloud get credentials, if none are given."""
-_PART = 8 << 20
+PART = 8 << 20
 """Bytes of a part of a large object: no request takes longer than the transfer of one part."""
 _WRITES_AT_ONCE = 2
 """Parts of one file that are uploaded at the same time, each held in memory."""
 _PATIENCE_S = 60
 """The longest time of retries of a part."""
+_TOO_MANY = (429, 503)
+"""HTTP statuses for too many requests."""
 _LONGEST = "24h"
 """Limit of a whole request. The limit that counts is the one of a read without progress."""
 
@@ -87,13 +89,13 @@ class Bucket:
 
     def put(self, path: str, data: Data) -> None:
         """Put an object; an existing one is replaced."""
-        if len(data) <= _PART:
+        if len(data) <= PART:
             with self._errors("put", path):
                 self._obstore.put(self._bucket, path, data, use_multipart=False)
             return
         try:
             with self._errors("put", path):
-                self._obstore.put(self._patient, path, data, use_multipart=True, chunk_size=_PART)
+                self._obstore.put(self._patient, path, data, use_multipart=True, chunk_size=PART)
         except NotFound as error:  # the upload: its last request succeeded, and was repeated as its answer was lost
             raise Unavailable(f"cannot put {self.uri}/{path}: the answer to its last part was lost") from error
 
@@ -155,7 +157,7 @@ class Bucket:
     def create(self, path: str) -> CheckedWriter:
         """Begin an object, which is written in parts."""
         with self._errors("write", path):
-            file = self._obstore.open_writer(self._patient, path, buffer_size=_PART, max_concurrency=_WRITES_AT_ONCE)
+            file = self._obstore.open_writer(self._patient, path, buffer_size=PART, max_concurrency=_WRITES_AT_ONCE)
         return CheckedWriter(file, lambda: self._errors("write", path))
 
     @cached_property
@@ -212,7 +214,7 @@ class Bucket:
                 )
             if 300 <= code < 500 and code not in (408, 429):
                 raise StorageError(reason) from error
-            raise Unavailable(reason) from error
+            raise (Throttled if code in _TOO_MANY else Unavailable)(reason) from error
 
     def _check_bucket(self, error: BaseException) -> None:
         """Raise another error if the bucket itself is missing."""

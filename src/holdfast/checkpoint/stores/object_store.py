@@ -15,6 +15,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "ObjectWriter",
+    "Throttled",
     "Unavailable",
     "leaves",
 ]
@@ -40,10 +41,14 @@ class AlreadyExists(StorageError):
 
 
 class Unavailable(StorageError):
-    """The store did not answer, or answered "slow down" (503): the call may be repeated.
+    """The store did not answer, or cannot just now: the call may be repeated.
 
     The effect of a modifying call is unknown.
     """
+
+
+class Throttled(Unavailable):
+    """The store answered that it gets too many requests (503, 429)."""
 
 
 class ObjectStore(Protocol):

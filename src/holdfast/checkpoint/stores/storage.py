@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.azure_store import AzureStore
+from holdfast.checkpoint.stores.bucket import PART
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.gs_store import GSStore
 from holdfast.checkpoint.stores.hdfs_store import HDFSStore
@@ -29,11 +30,13 @@ from holdfast.checkpoint.stores.object_store import (
     ObjectInfo,
     ObjectStore,
     ObjectWriter,
+    Throttled,
     Unavailable,
 )
 from holdfast.checkpoint.stores.s3_store import S3Store
 from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, read_keys
 from holdfast.errors import ConfigurationError, StorageError
+from holdfast.metrics.requests import NONE, RequestCounter, Requests
 
 __all__ = [
     "AlreadyExists",
@@ -59,6 +62,10 @@ _URIS = (
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 _random = random.SystemRandom()  # forks draw other numbers, and the program's own `random` is not touched
 _STORES = ("s3", "s3a", "gs", "hdfs", *_AZURE)
+_counters: dict[str, RequestCounter] = {}
+"""By URI: all that this process asks of a storage, however often it is opened."""
+_PAGE = 1000
+"""Objects of one request that lists or deletes."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +132,14 @@ class Storage:
         retry: RetryPolicy = RetryPolicy(),
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        counter: RequestCounter | None = None,
     ) -> None:
         self._store = store
         self._retry = retry
         self._sleep = sleep
         self._clock = clock
+        self.requests = RequestCounter() if counter is None else counter
+        """Counts what this process asks of the storage."""
 
     @classmethod
     def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:
@@ -150,11 +160,12 @@ class Storage:
         """
         key_file = (config or {}).get(KEY_FILE)
         store = open_store(uri, config or {})
-        return cls(SignedStore(store, read_keys(key_file)) if key_file else store)
+        counter = _counters.setdefault(store.uri, RequestCounter())
+        return cls(SignedStore(store, read_keys(key_file)) if key_file else store, counter=counter)
 
     def with_retries(self, retry: RetryPolicy) -> Storage:
         """The same objects, with other limits of retries."""
-        return Storage(self._store, retry, self._sleep, self._clock)
+        return Storage(self._store, retry, self._sleep, self._clock, self.requests)
 
     @property
     def uri(self) -> str:
@@ -171,7 +182,7 @@ class Storage:
         Raises:
             StorageError: the storage refused the write, or the retry budget ran out. The object may exist nevertheless.
         """
-        self._repeat(f"put {path}", lambda: self._store.put(path, data))
+        self._repeat(f"put {path}", lambda: self._store.put(path, data), _put(data))
 
     def link(self, path: str, source: str) -> bool:
         """Put a file of this host that does not change any more, by a hard link. False: it has to be read, and put.
@@ -200,6 +211,7 @@ class Storage:
             try:
                 self._store.put_new(path, data)
             except AlreadyExists:
+                self.requests.add(Requests(get=1))
                 try:
                     found = self._store.get(path)
                 except NotFound as gone:
@@ -208,7 +220,7 @@ class Storage:
                 if found != data:
                     raise
 
-        self._repeat(f"put {path}", attempt)
+        self._repeat(f"put {path}", attempt, _put(data))
 
     def get(self, path: str) -> bytes:
         """Read an object.
@@ -217,7 +229,7 @@ class Storage:
             NotFound: the object does not exist.
             StorageError: the storage refused the read, or the retry budget ran out.
         """
-        return self._repeat(f"get {path}", lambda: self._store.get(path))
+        return self._read(path, lambda: self._store.get(path))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Read up to ``length`` bytes of an object from ``start`` on; fewer at its end.
@@ -226,7 +238,7 @@ class Storage:
             NotFound: the object does not exist.
             StorageError: the storage refused the read, or the retry budget ran out.
         """
-        return self._repeat(f"get {path}", lambda: self._store.get_range(path, start, length))
+        return self._read(path, lambda: self._store.get_range(path, start, length))
 
     def map(self, path: str) -> memoryview | None:
         """Map an object into memory, read-only: it is read when it is used. None: it has to be read with `get`.
@@ -254,7 +266,7 @@ class Storage:
             NotFound: the object does not exist.
             StorageError: the storage refused the request, or the retry budget ran out.
         """
-        return self._repeat(f"look up {path}", lambda: self._store.size(path))
+        return self._repeat(f"look up {path}", lambda: self._store.size(path), Requests(head=1))
 
     def exists(self, path: str) -> bool:
         """Whether the object exists."""
@@ -270,7 +282,9 @@ class Storage:
         The listing may be outdated: recent objects may be missing, and deleted ones included. It includes a local store's
         unfinished part files.
         """
-        return self._repeat(f"list {prefix}".strip(), lambda: self._store.list(prefix))
+        found = self._repeat(f"list {prefix}".strip(), lambda: self._store.list(prefix), Requests(list=1))
+        self.requests.add(Requests(list=_pages(found) - 1))
+        return found
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; missing ones are no error.
@@ -280,7 +294,7 @@ class Storage:
         """
         every = list(paths)
         if every:
-            self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every))
+            self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every), Requests(delete=_pages(every)))
 
     def check(self, paths: JobPaths) -> None:
         """Check, before a job starts, that the storage supports every needed operation.
@@ -311,14 +325,21 @@ class Storage:
                 f"the checkpoint storage {self.uri} (execution.checkpointing.dir) cannot be used: {error}"
             ) from error
 
-    def _repeat(self, what: str, call: Callable[[], T]) -> T:
+    def _read(self, path: str, call: Callable[[], bytes]) -> bytes:
+        data = self._repeat(f"get {path}", call, Requests(get=1))
+        self.requests.add(Requests(bytes_read=len(data)))
+        return data
+
+    def _repeat(self, what: str, call: Callable[[], T], asked: Requests = NONE) -> T:
         deadline: float | None = None
         tries = 0
         while True:
+            self.requests.add(asked)
             try:
                 return call()
             except Unavailable as error:
                 tries += 1
+                self.requests.add(Requests(retries=1, throttled=int(isinstance(error, Throttled))))
                 pause = self._retry.delay(tries)
                 now = self._clock()
                 deadline = now + self._retry.budget if deadline is None else deadline
@@ -327,6 +348,16 @@ class Storage:
                         f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
                     ) from error
                 self._sleep(pause)
+
+
+def _pages(objects: Sequence[str]) -> int:
+    return max(1, -(-len(objects) // _PAGE))
+
+
+def _put(data: Data) -> Requests:
+    """The requests that put an object; one that is put in parts takes a request a part, and two more."""
+    parts = -(-len(data) // PART)
+    return Requests(put=1 if parts <= 1 else parts + 2, bytes_written=len(data))
 
 
 class FileStorage(Storage):

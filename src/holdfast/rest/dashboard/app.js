@@ -93,6 +93,7 @@ function theme() {
 const DIALOGS = {
   savepoint: { title: "Write a savepoint", text: "The job goes on.", directory: true, ok: "Write savepoint" },
   rescale: { title: "Rescale the job", text: "After its current epoch the job goes on at another parallelism. Operators with a parallelism of their own keep it.", parallelism: true, ok: "Rescale" },
+  pace: { title: "Change the pace of checkpoints", text: "Holds until the job's next start. The longer the interval, the fewer requests, and the later exactly-once results.", pace: true, ok: "Change the pace" },
   stop: { title: "Stop with a savepoint", text: "The job reads no more input, writes a savepoint, and ends. It can be started again from there.", directory: true, drain: true, ok: "Stop the job" },
   sample: { title: "Show records", text: "Shows some records of one epoch, and the most frequent keys. The job goes on.", ok: "Show records" },
   keys: { title: "Show the largest keys", text: "Another process reads the latest checkpoint. The job goes on.", ok: "Show the keys" },
@@ -100,11 +101,13 @@ const DIALOGS = {
 };
 
 function dialog({ kind, error, busy }) {
-  const { title, text, directory, parallelism, drain, ok } = DIALOGS[kind];
+  const { title, text, directory, parallelism, pace, drain, ok } = DIALOGS[kind];
   return h("form", { key: kind, onsubmit: (event) => { event.preventDefault(); act(kind, new FormData(event.target)); } },
     h("h2", { id: "dialog-title" }, title), h("p", {}, text),
     directory && h("label", {}, "Directory", h("input", { name: "directory", placeholder: "the job's execution.checkpointing.savepoint-dir", autocomplete: "off", spellcheck: "false" })),
     parallelism && h("label", {}, "Parallelism", h("input", { name: "parallelism", type: "number", min: 1, required: true, value: Math.max(...state.view.vertices.map((vertex) => vertex.parallelism)) })),
+    pace && h("label", {}, "Seconds between two checkpoints (0: as the monthly budget for requests allows)", h("input", { name: "interval", type: "number", min: 0, step: "any", required: true, value: state.view.storage.interval / 1000 })),
+    pace && h("label", {}, "Seconds from a checkpoint to the next epoch, at least", h("input", { name: "pause", type: "number", min: 0, step: "any", required: true, value: state.view.storage.min_pause / 1000 })),
     drain && h("label", { class: "check" }, h("input", { type: "checkbox", name: "drain" }), " Drain: first fire all windows and timers"),
     !hasToken() && h("label", {}, "Token", h("input", { name: "token", type: "password", required: true, autocomplete: "off" }),
       h("small", {}, "On the driver's host, ", h("code", {}, "holdfast token"), " prints it; ", h("code", {}, "holdfast dashboard"), " opens this page with it.")),
@@ -127,6 +130,10 @@ async function act(kind, form) {
     if (kind === "cancel") {
       await ask(`jobs/${id}?mode=cancel`, "PATCH");
       set({ dialog: null, notice: { kind: "good", text: `${name} completes its epoch and ends.` } });
+    } else if (kind === "pace") {
+      const [interval, pause] = ["interval", "pause"].map((name) => Math.round(1000 * form.get(name)));
+      await ask(`jobs/${id}/checkpoints/config?interval=${interval}&min_pause=${pause}`, "PATCH");
+      set({ dialog: null, notice: { kind: "good", text: `${name} takes checkpoints at the new pace.` } });
     } else if (kind === "rescale") {
       const parallelism = form.get("parallelism");
       const begun = await ask(`jobs/${id}/rescaling?parallelism=${parallelism}`, "PATCH");

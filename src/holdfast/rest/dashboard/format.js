@@ -44,3 +44,5 @@ export const moment = (ms) => {
   const at = new Date(ms), pad = (n) => String(n).padStart(2, "0");
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(ms)}`;
 };
+
+export const dollars = (n) => (n >= 100 ? Math.round(n).toLocaleString("en") : n.toFixed(2)) + " $";

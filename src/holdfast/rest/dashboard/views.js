@@ -2,7 +2,7 @@
 
 import { bar, parts, sparkline } from "./charts.js";
 import { h } from "./dom.js";
-import { bytes, clock, count, moment, percent, span } from "./format.js";
+import { bytes, clock, count, dollars, moment, percent, span } from "./format.js";
 import { graph, heat } from "./graph.js";
 
 export const TABS = [["overview", "Overview"], ["epochs", "Epochs and checkpoints"], ["failures", "Failures and restarts"], ["late", "Late records"], ["state", "State"], ["metrics", "Metrics"], ["settings", "Settings"]];
@@ -73,6 +73,7 @@ function overview(state, actions) {
     ["Event time is behind by", view.watermark === null ? "–" : span(view.lag), view.watermark === null ? "no watermark yet" : "watermark " + clock(view.watermark), []],
     ["Epoch", done.length ? span(done[done.length - 1].duration) : "–", done.length ? `number ${done[done.length - 1].number}` : "none yet", done.map((e) => e.duration)],
     ["State", bytes(view.checkpoint && view.checkpoint.state_size), view.checkpoint ? `checkpoint ${view.checkpoint.id}, ${span(view.now - view.checkpoint.at)} ago` : "no checkpoint yet", done.map((e) => e.state_size)],
+    ["Storage requests", dollars(view.storage.cost_per_month), `a month, by ${view.storage.per_second.toFixed(1)} requests/s`, []],
     ["Failures", count(view.failures_total), `${some(view.restarts, "restart")} · ${some(view.late, "late record")} dropped`, []],
   ];
   const vertex = view.vertices.find((v) => v.id === state.selectedVertex);
@@ -180,10 +181,25 @@ function epochDetails(e, view) {
       h("table", {}, h("caption", {}, "Longest phases of a task"), h("tbody", {}, rows(TASKS, e.tasks)))));
 }
 
+const KINDS = { put: "write", get: "read", head: "look up", list: "list", delete: "delete" };
+
+function cost({ storage, state, counts }, actions) {
+  const total = Object.values(storage.requests).reduce((sum, n) => sum + n, 0);
+  const pace = `${storage.interval ? `A checkpoint every ${span(storage.interval)}` : "A checkpoint as soon as there is input"}${storage.min_pause ? `, ${span(storage.min_pause)} after the one before at the earliest` : ""}.`;
+  return h("section", { class: "card" }, h("h2", {}, "What this job costs"),
+    h("p", {}, `${pace} Requests to the checkpoint storage: ${dollars(storage.cost_per_month)} a month at the rate of the last minute, ${dollars(storage.cost)} since this driver started the job.`),
+    h("div", { class: "scroll", tabindex: "0" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["Requests that", "Number", "For a checkpoint"].map((t, i) => h("th", { scope: "col", class: i ? "number" : "" }, t)))),
+      h("tbody", {}, Object.entries(KINDS).map(([kind, title]) => h("tr", { key: kind }, h("td", {}, title), h("td", { class: "number" }, count(storage.requests[kind])), h("td", { class: "number" }, (storage.requests[kind] / Math.max(counts.completed, 1)).toFixed(2))))))),
+    h("p", { class: "dim" }, `${count(total)} requests, ${storage.per_second.toFixed(1)} a second; ${bytes(storage.written)} written, ${bytes(storage.read)} read; ${some(storage.retries, "retry").replace("retrys", "retries")}, ${count(storage.throttled)} answered with "slow down".`),
+    h("button", { type: "button", disabled: ENDED.includes(state), onclick: () => actions.open("pace") }, "Change the pace"));
+}
+
 function epochs(state, actions) {
   const { view, epochs: recent } = state, { counts } = view;
   return h("div", { class: "stack" },
     h("section", { class: "card" }, h("h2", {}, "Timeline"), timeline(state, actions)),
+    cost(view, actions),
     h("section", { class: "card" }, h("h2", {}, "Checkpoints"),
       h("p", {}, `${count(counts.completed)} completed, ${count(counts.failed)} failed${view.restored ? `; resumed from ${view.restored.path}` : ""}.`),
       h("div", { class: "scroll", tabindex: "0" }, h("table", {},

@@ -26,6 +26,7 @@ from holdfast.common.system.json_log import add_log_fields
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
+from holdfast.metrics.requests import RequestCounter
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime.driver.activities import doing
 from holdfast.runtime.driver.committers import Committers
@@ -92,6 +93,7 @@ class Coordinator:
         metrics: JobMetrics,
         pace: Pace,
         savepoints: SavepointWriter,
+        requests: RequestCounter,
         restore_from: CheckpointId | StartFromSavepoint | None = None,
         after_epoch: Callable[[EpochStats, JobPlan], None] = lambda stats, plan: None,
         wall_clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -100,7 +102,8 @@ class Coordinator:
         """``job`` and ``executor`` are called with each new generation; the plan changes when the job is rescaled.
 
         ``verify`` raises CorruptFile for a checkpoint that cannot be restored; with True it also checks the content.
-        ``wall_clock`` tells the time in ms since 1970, ``virtual_seconds`` the monotonic time of a test with its own clock.
+        ``requests`` counts what this process asks of the checkpoint storage. ``wall_clock`` tells the time in ms since 1970,
+        ``virtual_seconds`` the monotonic time of a test with its own clock.
         """
         self._wall_clock = wall_clock
         self._virtual_seconds = virtual_seconds
@@ -111,6 +114,7 @@ class Coordinator:
         self._retention = retention
         self._verify = verify
         self._savepoint_writer = savepoints
+        self._requests = requests
         self._after_epoch = after_epoch
         self._restore_from = None if isinstance(restore_from, StartFromSavepoint) else restore_from
         self._savepoint = restore_from if isinstance(restore_from, StartFromSavepoint) else None
@@ -196,6 +200,10 @@ class Coordinator:
         if self._ended:
             self._fail_requests()
         return rescaled
+
+    def change_pace(self, interval_ms: int | None, min_pause_ms: int | None) -> None:
+        """Take checkpoints at another pace from now on, until the job's next start. Thread-safe."""
+        self._inbox.put(events.PaceChanged(interval_ms, min_pause_ms))
 
     def _fail_requests(self) -> None:
         while self._rescales:
@@ -325,7 +333,7 @@ class Coordinator:
                 return events.Confirmed(epoch)
             case instructions.Complete():
                 self._log.complete(instruction.checkpoint)
-                return events.Completed(instruction.epoch)
+                return events.Completed(instruction.epoch, self._requests.drain())
             case instructions.Commit():
                 self._commits.submit(self._commit, instruction)
                 return None

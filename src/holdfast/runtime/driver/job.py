@@ -61,7 +61,7 @@ from holdfast.state.stored.delta_files import verify_contents
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Job", "running_job", "submit"]
+__all__ = ["Job", "running_job"]
 
 log = logging.getLogger("holdfast")
 
@@ -71,26 +71,6 @@ _jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 def running_job(job_id: str) -> Job | None:
     """The job of this driver with this id; None if there is none, or none any more."""
     return _jobs.get(job_id)
-
-
-def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job:
-    """Start a job; returns at once.
-
-    Args:
-        plan: The job.
-        replan: Makes its plan for another parallelism.
-        session: The SparkSession to run on; None: the active one, or else a new local one.
-
-    Raises:
-        ConfigurationError: the job cannot run as configured; no input has been read.
-    """
-    try:
-        job = Job(plan, session, replan)
-    except ConfigurationError as error:
-        log.debug("job %r cannot run", plan.name, exc_info=True)
-        raise concealed(in_short(error), plan.config) from None
-    job.start()
-    return job
 
 
 class Job(JobClient):
@@ -168,6 +148,7 @@ class Job(JobClient):
             self._metrics,
             Pace(settings.epoch_target_ms / 1000, settings.epoch_max_records),
             self._savepoints,
+            storage.requests,
             restore_from,
             self._after_epoch,
             **self._clocks,
@@ -459,6 +440,20 @@ class Job(JobClient):
         if self._plan.settings.batch:
             raise ConfigurationError("a job in BATCH mode keeps its parallelism: its whole input is one epoch")
         return self._coordinator.request_rescale(self._replan(parallelism))
+
+    def change_pace(self, interval_ms: int | None, min_pause_ms: int | None) -> None:
+        """Take checkpoints at another pace, until the job's next start.
+
+        Args:
+            interval_ms: The time between two checkpoints; None: as before; 0: as the budget allows.
+            min_pause_ms: The shortest time between a checkpoint and the next epoch; None: as before.
+
+        Raises:
+            ConfigurationError: a time is negative.
+        """
+        if min(interval_ms or 0, min_pause_ms or 0) < 0:
+            raise ConfigurationError("the interval of checkpoints and the pause between them must not be negative")
+        self._coordinator.change_pace(interval_ms, min_pause_ms)
 
     def begin_sample(self, sender: str, receiver: str) -> Future[EdgeSample]:
         """Take a sample of the records on an edge of the graph, named by the ids of its vertices, in the next epoch.

@@ -93,6 +93,11 @@ class Notices:
             case instructions.RescaleRefused(request, why):
                 log.info("job %r was not rescaled to parallelism %d: %s", self._job_name, request.parallelism, why)
                 self._metrics.event("rescale", f"The job keeps its parallelism, {request.parallelism} was asked for: {why}.")
+            case instructions.PaceOfCheckpoints(settings, interval):
+                text = f"checkpoints are taken {settings.described(interval)}"
+                log.info("job %r: %s", self._job_name, text)
+                self._metrics.pace(settings.min_pause_ms)
+                self._metrics.event("pace", f"{text[0].upper()}{text[1:]}.")
             case instructions.ClockStepped(step, milliseconds):
                 log.warning("job %r: %s", self._job_name, _STEPS[step] % (milliseconds / 1000))
             case instructions.EpochFailed(epoch, failure):

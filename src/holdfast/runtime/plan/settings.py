@@ -16,6 +16,7 @@ from holdfast.common.config_options import (
     LogOptions,
     PipelineOptions,
     StateRecoveryOptions,
+    StorageCostOptions,
     TraceOptions,
 )
 from holdfast.common.configuration import Configuration
@@ -26,7 +27,9 @@ from holdfast.common.system.modes import (
     RuntimeExecutionMode,
 )
 from holdfast.errors import ConfigurationError
+from holdfast.metrics.requests import MONTH_S, RequestPrices, Requests
 from holdfast.runtime.plan.autoscaling import AutoscalerSettings
+from holdfast.runtime.plan.pace_settings import PaceSettings
 from holdfast.state.backends.backend import HEAP, StateBackendSettings
 
 __all__ = ["HeartbeatSettings", "JobSettings"]
@@ -60,8 +63,9 @@ class JobSettings:
     epoch_target_ms: int
     """The target duration of epochs."""
     epoch_max_records: int
-    min_pause_ms: int
-    """The shortest time between the end of a checkpoint and the next epoch."""
+    pace: PaceSettings
+    prices: RequestPrices
+    """Those of the checkpoint storage."""
     batch_records: int
     frame_records: int
     object_reuse: bool
@@ -110,8 +114,9 @@ class JobSettings:
             ConfigurationError: a setting is not of its type or out of its range.
         """
         settings = Configuration.from_dict(config)
-        target = _positive(settings, EpochOptions.TARGET_DURATION)
-        interval = settings.get(CheckpointingOptions.INTERVAL)
+        uri = settings.get(CheckpointingOptions.DIR) or ""
+        prices = RequestPrices.of(uri, config)
+        pace = _pace(settings, prices)
         availability = settings.get(HighAvailabilityOptions.TYPE)
         restores = settings.get(StateRecoveryOptions.JOB_NAME) in (None, settings.get(PipelineOptions.NAME))
         try:
@@ -128,13 +133,14 @@ class JobSettings:
             state_backend=state_backend,
             changelog=changelog,
             parallelism=settings.get(PipelineOptions.PARALLELISM) or 1,
-            epoch_target_ms=min(target, interval) if interval else target,
+            epoch_target_ms=round(1000 * pace.target(pace.first_cost)),
             epoch_max_records=_positive(settings, EpochOptions.MAX_RECORDS),
-            min_pause_ms=settings.get(CheckpointingOptions.MIN_PAUSE),
+            pace=pace,
+            prices=prices,
             batch_records=_positive(settings, EpochOptions.BATCH_RECORDS),
             frame_records=_positive(settings, EpochOptions.FRAME_RECORDS),
             object_reuse=settings.get(PipelineOptions.OBJECT_REUSE),
-            checkpoint_uri=settings.get(CheckpointingOptions.DIR) or "",
+            checkpoint_uri=uri,
             retained_checkpoints=_positive(settings, CheckpointingOptions.NUM_RETAINED),
             delete_on_cancellation=settings.get(CheckpointingOptions.RETENTION)
             is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
@@ -166,6 +172,22 @@ def _positive(settings: Configuration, option: ConfigOption[int]) -> int:
     if value < 1:
         raise ConfigurationError(f"{option.key} must be at least 1, got {value}")
     return value
+
+
+def _pace(settings: Configuration, prices: RequestPrices) -> PaceSettings:
+    budget = settings.get(StorageCostOptions.BUDGET)
+    if not 0 < budget < float("inf"):
+        raise ConfigurationError(
+            f"{StorageCostOptions.BUDGET.key} is {budget:g}: give the dollars that requests may cost in a month, more than 0"
+        )
+    return PaceSettings(
+        interval_ms=settings.get(CheckpointingOptions.INTERVAL) or None,
+        min_pause_ms=settings.get(CheckpointingOptions.MIN_PAUSE),
+        dollars_per_second=budget / MONTH_S,
+        first_cost=prices.cost(Requests(put=1 + (settings.get(PipelineOptions.PARALLELISM) or 1))),
+        target_ms=_positive(settings, EpochOptions.TARGET_DURATION),
+        target_given=EpochOptions.TARGET_DURATION.key in settings.to_dict(),
+    )
 
 
 def _heartbeat(settings: Configuration) -> HeartbeatSettings:

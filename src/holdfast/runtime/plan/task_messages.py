@@ -11,6 +11,7 @@ from holdfast.checkpoint.layers import SubtaskChange
 from holdfast.checkpoint.metadata import ListedState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
+from holdfast.metrics.requests import NONE, Requests
 from holdfast.metrics.stats import LateRecord
 from holdfast.runtime.plan.event_time import SplitTime
 from holdfast.runtime.plan.plan import JobPlan
@@ -197,6 +198,8 @@ class TaskReport:
     uploading: Epoch | None = None
     """The epoch in which a running background upload began."""
     delta_bytes: int = 0
+    requests: Requests = NONE
+    """What its process has asked of the checkpoint storage since the report before."""
     found_state: bool | None = None
     """Whether the state was local (in the slot or on disk) or had to be fetched; None: there was no state."""
     input_waits: bool = False

@@ -1,4 +1,4 @@
-"""Alarm: when the next epoch begins, and when a job without input must wake up, for a timer or an idle split. Pure."""
+"""Alarm: when a job without input must wake up, for a timer, an idle split or channel state. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from collections.abc import Iterable, Sequence
 from holdfast.runtime.protocol.events import Instant
 from holdfast.runtime.protocol.sources import SourceProgress
 
-__all__ = ["Alarm"]
+__all__ = ["LONGEST_SLEEP", "Alarm"]
 
-_LONGEST_SLEEP = 0.5
+LONGEST_SLEEP = 0.5
+"""Seconds after which a job that waits looks at its requests."""
 _SLEEP_BESIDE_A_COMMIT = 0.01
 """Seconds between a commit and telling the enumerators, which commit group offsets."""
 
 
 class Alarm:
-    """The next timer of processing time, the next split to become idle, the next epoch for channel state, the pause.
+    """The next timer of processing time, the next split to become idle, the next epoch for channel state.
 
     Timers are in ms since 1970; the other times are of the driver's monotonic clock.
-
-    Args:
-        min_pause: The shortest time between the end of a checkpoint and the next epoch, in seconds.
     """
 
-    def __init__(self, min_pause: float) -> None:
-        self._min_pause = min_pause
-        self._pause_ends = 0.0
+    def __init__(self) -> None:
         self._timer: int | None = None
         self._idle_at: int | None = None
         """In ms."""
@@ -35,14 +31,6 @@ class Alarm:
         """Set the next timer to the earliest of these, and the next epoch for channel state; None: there is none."""
         self._timer = min((timer for timer in timers if timer is not None), default=None)
         self._next_epoch = next_epoch
-
-    def completed(self, instant: Instant) -> None:
-        """A checkpoint is complete: the pause begins."""
-        self._pause_ends = instant.seconds + self._min_pause
-
-    def pause(self, instant: Instant) -> float:
-        """The seconds to wait for the end of the pause; 0: it is over."""
-        return min(max(0.0, self._pause_ends - instant.seconds), _LONGEST_SLEEP)
 
     def due(self, now: int, instant: Instant) -> bool:
         """Whether a timer or an epoch is due, or a split has become idle and no longer holds the watermark back."""
@@ -55,7 +43,7 @@ class Alarm:
     def sleep(self, sources: Sequence[SourceProgress], now: int, instant: Instant, beside_a_commit: bool) -> float:
         """The seconds to wait for input."""
         self._idle_at = min((at for source in sources if (at := source.next_idle()) is not None), default=None)
-        longest = _SLEEP_BESIDE_A_COMMIT if beside_a_commit else _LONGEST_SLEEP
+        longest = _SLEEP_BESIDE_A_COMMIT if beside_a_commit else LONGEST_SLEEP
         if self._next_epoch is not None:
             longest = min(longest, max(0.0, self._next_epoch - instant.seconds))
         if self._idle_at is not None:

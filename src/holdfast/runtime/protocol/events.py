@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable, EpochInput, JobInfo
+from holdfast.metrics.requests import NONE, Requests
 from holdfast.runtime.plan.task_messages import TaskReport
 from holdfast.runtime.protocol import instructions
 from holdfast.runtime.protocol.instructions import Instruction
@@ -27,6 +28,7 @@ __all__ = [
     "Failed",
     "Instant",
     "Opened",
+    "PaceChanged",
     "Planned",
     "PlannedInput",
     "Ran",
@@ -93,6 +95,15 @@ class RescaleRequested(Event):
     """The job is to run at another parallelism."""
 
     request: RescaleRequest
+
+
+@dataclass(frozen=True)
+class PaceChanged(Event):
+    """Checkpoints are to be taken at another pace; None: as before."""
+
+    interval_ms: int | None
+    """0: as the budget allows."""
+    min_pause_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -181,6 +192,8 @@ class Completed(Answer):
 
     to = instructions.Complete
     epoch: Epoch
+    requests: Requests = NONE
+    """What the driver has asked of the storage since the checkpoint before."""
 
 
 @dataclass(frozen=True)

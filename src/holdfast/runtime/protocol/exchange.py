@@ -52,21 +52,22 @@ class Exchange:
                 raise IllegalTransition(f"{named(event)} came unasked. This is a bug in Holdfast{self._tell()}")
             self._awaited.remove(key)
 
-    def give(self, instruction: Instruction) -> None:
-        """Give an instruction; unless it is a notice, it is pending until its answer.
+    def give(self, *instructions: Instruction) -> None:
+        """Give instructions; each that is no notice is pending until its answer.
 
         Raises:
             IllegalTransition: the same instruction is pending.
         """
-        self._given.append(instruction)
-        if not isinstance(instruction, Notice):
-            key = _key(instruction)
-            if key in self._awaited:
-                raise IllegalTransition(
-                    f"{named(instruction)} is given a second time. This is a bug in Holdfast{self._tell()}"
-                )
-            self._awaited.add(key)
-            self._remember(instruction)
+        for instruction in instructions:
+            self._given.append(instruction)
+            if not isinstance(instruction, Notice):
+                key = _key(instruction)
+                if key in self._awaited:
+                    raise IllegalTransition(
+                        f"{named(instruction)} is given a second time. This is a bug in Holdfast{self._tell()}"
+                    )
+                self._awaited.add(key)
+                self._remember(instruction)
 
     def end(self, instruction: Instruction) -> None:
         """Give the last instruction; no answers are awaited any more."""

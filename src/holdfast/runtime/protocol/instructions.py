@@ -14,6 +14,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.plan.pace_settings import PaceSettings
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.plan.task_messages import EpochAssignment
 from holdfast.runtime.protocol.rescale_request import RescaleRequest
@@ -37,6 +38,7 @@ __all__ = [
     "JobFailure",
     "Notice",
     "Open",
+    "PaceOfCheckpoints",
     "Plan",
     "Recover",
     "RescaleRefused",
@@ -286,6 +288,15 @@ class SavepointRefused(Notice):
     """A savepoint was asked for when the job was about to end."""
 
     request: SavepointRequest
+
+
+@dataclass(frozen=True)
+class PaceOfCheckpoints(Notice):
+    """How often checkpoints are taken from now on."""
+
+    settings: PaceSettings
+    interval: float
+    """In seconds; without one in the settings, it follows from what checkpoints cost."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     _S.FAILED: frozenset(),
 }
 
-_AFTERWARDS = frozenset({events.SavepointRequested, events.RescaleRequested, events.Cancel})
+_AFTERWARDS = frozenset({events.SavepointRequested, events.RescaleRequested, events.PaceChanged, events.Cancel})
 """Known to a job that is over, because its clients may not know yet."""
 _ANY_TIME = _AFTERWARDS | {events.SavepointWritten}
 _UNDER_WAY = _ANY_TIME | frozenset(

@@ -24,10 +24,11 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
+from holdfast.metrics.requests import Requests
 from holdfast.runtime.plan.lifecycle import IllegalTransition, Lifecycle
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.protocol import alignment, events, instructions, resumption
-from holdfast.runtime.protocol.alarm import Alarm
+from holdfast.runtime.protocol.alarm import LONGEST_SLEEP, Alarm
 from holdfast.runtime.protocol.completion import committables_of, failure_of
 from holdfast.runtime.protocol.epoch import EpochInFlight, EpochState
 from holdfast.runtime.protocol.events import Event, Failed, Instant, PlannedInput
@@ -35,7 +36,7 @@ from holdfast.runtime.protocol.exchange import Exchange, named
 from holdfast.runtime.protocol.failures import FailurePolicy, Hopeless, Trace
 from holdfast.runtime.protocol.instructions import Instruction
 from holdfast.runtime.protocol.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
-from holdfast.runtime.protocol.pacing import Pace
+from holdfast.runtime.protocol.pacing import CheckpointPace, Pace
 from holdfast.runtime.protocol.rescaling import Next, Rescaling
 from holdfast.runtime.protocol.restart import RestartStrategy, is_bug
 from holdfast.runtime.protocol.savepoint_requests import SavepointRequest, SavepointRequests
@@ -59,7 +60,6 @@ class CoordinatorMachine:
     def __init__(self, plan: JobPlan, strategy: RestartStrategy, pace: Pace) -> None:
         self._plan = plan
         self._policy = FailurePolicy(strategy, chosen="restart-strategy.type" in plan.config)
-        self._pace = pace
         self._exchange = Exchange(self._tell)
         self._give = self._exchange.give
         self._awaits = self._exchange.awaits
@@ -81,7 +81,8 @@ class CoordinatorMachine:
         self._asked: int | None = None  # when, in ms of the monotonic clock
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """The epochs in flight, in order."""
-        self._alarm = Alarm(plan.settings.min_pause_ms / 1000)
+        self._alarm = Alarm()
+        self._pace = CheckpointPace(plan.settings.pace, pace)
         self._unaligned = UnalignedCheckpoints()
         self._savepoints = SavepointRequests()
         self._rescaling = Rescaling(self._give)
@@ -135,6 +136,8 @@ class CoordinatorMachine:
                 self._committed_epoch(event.epoch)
             case events.SavepointRequested():
                 self._savepoint_requested(event.request)
+            case events.PaceChanged():
+                self._give(*self._pace.change(event.interval_ms, event.min_pause_ms))
             case events.RescaleRequested():
                 self._rescaling.requested(event.request, ends=self._cancelled or self.state in _ENDING)
             case events.SavepointWritten():
@@ -157,7 +160,7 @@ class CoordinatorMachine:
             case events.Ran():
                 self._ran(self._epochs[event.epoch], event)
             case events.Completed():
-                self._completed_epoch(self._epochs[event.epoch])
+                self._completed_epoch(self._epochs[event.epoch], event.requests)
             case events.Acknowledged():
                 del self._epochs[event.epoch]
             case Failed(instructions.Run(assignment), failure):
@@ -212,8 +215,8 @@ class CoordinatorMachine:
             self._rescale()
         elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
-                if not self._savepoints and (pause := self._alarm.pause(self._now)):
-                    return self._give(instructions.Sleep((), pause))
+                if not self._savepoints and (wait := self._pace.wait(self._now)):
+                    return self._give(instructions.Sleep((), min(wait, LONGEST_SLEEP)))
                 budget = self._unaligned.budget(self._plan, self._pace.budget())
                 if not budget:
                     self._begin_without_input(ends=False)
@@ -239,8 +242,6 @@ class CoordinatorMachine:
     @property
     def _commit_under_way(self) -> bool:
         return any(epoch.is_complete for epoch in self._epochs.values())
-
-    # the machine itself
 
     def _end(self, state: JobState) -> None:
         self._life.to(state)
@@ -292,6 +293,7 @@ class CoordinatorMachine:
         self._life.to(JobState.RUNNING)
         self._give(instructions.Running())
         self._rescaling.restarted()
+        self._give(*self._pace.news())
         if self._completed is not None and not self._has_opened and not all(source.finished for source in self._sources):
             # An epoch without input opens the tasks: a program that does not fit its state reads none.
             self._begin_without_input(ends=False)
@@ -308,6 +310,7 @@ class CoordinatorMachine:
         due = any(p.input.ranges or p.input.finished for p in inputs.values()) or (self._savepoints and not self._completed)
         if not due and not self._alarm.due(self._clock.now, self._now):
             return None if self._reads_no_more else self._sleep()
+        self._pace.began(self._now.seconds, sum(planned.input.backlog for planned in inputs.values()))
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
         self._begin({**inputs, **ended})
 
@@ -338,10 +341,9 @@ class CoordinatorMachine:
             epoch.reported(event.reports, self._now.seconds)
             self._clock.reached(epoch.processing_ms)
 
-    def _completed_epoch(self, epoch: EpochInFlight) -> None:
+    def _completed_epoch(self, epoch: EpochInFlight, asked: Requests) -> None:
         epoch.completed(self._now.seconds)
         self._policy.epoch_completed()
-        self._alarm.completed(self._now)
         self._rescaling.completed()
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])
@@ -352,11 +354,11 @@ class CoordinatorMachine:
             sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
         self._has_opened, self._completed, self._on_trial = True, epoch.checkpoint, False
         self._give(instructions.Commit(epoch.number, committables_of(epoch.checkpoint), sweep_from))
-        finished, seconds = epoch_finished(self._plan, epoch, reports, self._now.seconds)
+        finished, seconds = epoch_finished(self._plan, epoch, reports, self._now.seconds, asked, self._pace.interval)
         self._give(finished)
         self._unaligned.completed(reports, seconds)
         self._alarm.set((report.next_timer for report in reports), self._unaligned.next_epoch(self._now.seconds))
-        self._pace = self._pace.after(finished.stats.records_in, seconds)
+        self._give(*self._pace.completed(self._now.seconds, finished.stats, left=self._unaligned.waiting))
 
     def _committed_epoch(self, number: Epoch) -> None:
         self._committed = checkpoint_of(number)
@@ -437,7 +439,6 @@ class CoordinatorMachine:
                 pass  # a driver in take-over or recovery first makes earlier output visible
 
     def _drop_idle_epochs(self) -> None:
-        """Drop the epochs that are not running."""
         self._epochs = {number: epoch for number, epoch in self._epochs.items() if not epoch.is_idle}
 
     def _epoch_failed(self, epoch: EpochInFlight, failure: BaseException, task: str) -> None:

@@ -1,16 +1,26 @@
-"""Sizes the next epoch to meet the target duration at the measured rate. Pure."""
+"""Decides when the next epoch may begin, as the user wants checkpoints, and how much input it takes. Pure.
+
+An epoch ends with a checkpoint, so the pace of checkpoints is that of epochs. Until the next one begins, input gathers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Pace"]
+from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.plan.pace_settings import PaceSettings
+from holdfast.runtime.protocol.events import Instant
+from holdfast.runtime.protocol.instructions import PaceOfCheckpoints
+
+__all__ = ["CheckpointPace", "Pace"]
 
 _FIRST = 10_000
 """Records of the first epoch: few, so that its results come soon."""
 _SMALLEST = 5_000
 _COLD_SECONDS = 1.0
 """Approximate extra time of the first epoch, in which processes start and nothing is compiled yet, in seconds."""
+_LATEST_COST = 0.1
+"""The weight of the latest checkpoint in the average cost: bases and merges cost more than others, and are rare."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +63,70 @@ class Pace:
         # A short epoch says little about the speed of a long one.
         weight = 0.5 * min(1.0, seconds / self.target_seconds)
         return replace(self, seconds_per_record=known + weight * (measured - known), warm=True)
+
+
+class CheckpointPace:
+    """When the next epoch may begin, and how many records it takes.
+
+    Args:
+        settings: What the user wants.
+        pace: The speed of the job, as far as it is known.
+    """
+
+    def __init__(self, settings: PaceSettings, pace: Pace) -> None:
+        self._settings = settings
+        self._pace = pace
+        self._cost: float | None = None
+        """What a checkpoint costs on average, in dollars; None before the first one."""
+        self._began = self._completed = float("-inf")
+        self._behind = False
+        """Whether more input waits than the last epoch took."""
+        self._told = -1.0 if settings.min_pause_ms else 0.0
+        """The interval that the user knows; less than 0: there is something else to tell."""
+
+    @property
+    def interval(self) -> float:
+        """The wanted seconds between two checkpoints."""
+        return self._settings.interval(self._settings.first_cost if self._cost is None else self._cost)
+
+    def change(self, interval_ms: int | None, min_pause_ms: int | None) -> list[PaceOfCheckpoints]:
+        """Set what is given; an interval of 0: as the budget allows. Returns what the user is told."""
+        if interval_ms is not None:
+            self._settings = replace(self._settings, interval_ms=interval_ms or None)
+        if min_pause_ms is not None:
+            self._settings = replace(self._settings, min_pause_ms=min_pause_ms)
+        self._told = -1.0
+        return self.news()
+
+    def news(self) -> list[PaceOfCheckpoints]:
+        """What the user is told: the interval, if it was set, or is half or twice what was told last, by what it costs."""
+        now, before = self.interval, self._told
+        if now == before or (self._settings.interval_ms is None and before / 2 < now < before * 2):
+            return []
+        self._told = now
+        return [PaceOfCheckpoints(self._settings, now)]
+
+    def wait(self, instant: Instant) -> float:
+        """The seconds until the next epoch may begin. A test with its own clock does not wait."""
+        if instant.virtual is not None:
+            return 0.0
+        pause, interval = self._completed + self._settings.min_pause_ms / 1000, self._began + self.interval
+        return max(0.0, pause - instant.seconds, 0.0 if self._behind else interval - instant.seconds)
+
+    def budget(self) -> int:
+        """The maximum number of records of the next epoch."""
+        cost = self._settings.first_cost if self._cost is None else self._cost
+        return replace(self._pace, target_seconds=self._settings.target(cost)).budget()
+
+    def began(self, now: float, backlog: int) -> None:
+        """An epoch begins with all input but so many records; behind a backlog, the next epoch follows at once."""
+        self._began, self._behind = now, backlog > 0
+
+    def completed(self, now: float, epoch: EpochStats, *, left: bool) -> list[PaceOfCheckpoints]:
+        """An epoch's checkpoint is complete; ``left``: it has input that is not processed. Returns what the user is told."""
+        self._completed = now
+        cost, known = epoch.requests_cost, self._cost
+        self._cost = cost if known is None else known + _LATEST_COST * (cost - known)
+        self._pace = self._pace.after(epoch.records_in, epoch.duration_ms / 1000)
+        self._behind |= left
+        return self.news()

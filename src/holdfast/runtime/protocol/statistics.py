@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import ConfigurationError
+from holdfast.metrics.requests import Requests
 from holdfast.metrics.stats import EpochStats, OperatorStats, StandbyStats, Straggler, SubtaskStats, VertexStats
 from holdfast.metrics.user import merge
 from holdfast.runtime.plan.plan import Chained, JobPlan, Vertex
@@ -68,13 +70,25 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
 
 
 def epoch_finished(
-    plan: JobPlan, epoch: EpochInFlight, reports: Sequence[TaskReport], now: float
+    plan: JobPlan, epoch: EpochInFlight, reports: Sequence[TaskReport], now: float, requests: Requests, interval: float
 ) -> tuple[EpochFinished, float]:
-    """The notice about a completed epoch, and the seconds that it took until ``now``."""
+    """The notice about a completed epoch, and the seconds that it took until ``now``.
+
+    Args:
+        plan: The job.
+        epoch: The epoch.
+        reports: Those of its tasks.
+        now: The time, in seconds.
+        requests: What the driver has asked of the checkpoint storage since the epoch before.
+        interval: The wanted time between two checkpoints, in seconds.
+    """
     seconds = now - epoch.started
     backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
     stats = epoch_stats(plan, epoch.number, epoch.planned_ms, seconds, reports, epoch.phases, backlog)
     sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
+    for report in reports:
+        requests = requests.plus(report.requests)
+    stats = replace(stats, requests=requests, requests_cost=plan.settings.prices.cost(requests), interval_ms=1000 * interval)
     return EpochFinished(stats, epoch.checkpoint, sync_ms, len(reports)), seconds
 
 

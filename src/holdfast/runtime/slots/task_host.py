@@ -68,6 +68,7 @@ class TaskHost:
         directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
         assert first.job.storage_uri is not None
         storage = Storage.open(first.job.storage_uri, first.job.storage_config)
+        self._requests = storage.requests
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
         resources = TaskResources(storage, directory, self._uploads, early=early)
 
@@ -106,6 +107,7 @@ class TaskHost:
         finally:
             self._watch.end()
         report.stood_by = stood_by
+        report.requests = self._requests.drain()
         if assignment.standbys:
             report.standbys = self._neighbours.refresh(assignment.standbys, assignment.epoch)
         for _ in frames:

@@ -310,7 +310,7 @@ class Stage:
             "rest.port": "0",
             "io.tmp.dirs": str(self.disk / "local"),
             "execution.checkpointing.dir": f"file://{self.disk}/checkpoints",
-            "execution.checkpointing.interval": "300 ms",
+            "holdfast.epoch.target-duration": "300 ms",
             "restart-strategy.exponential-delay.initial-backoff": "500 ms",
             "restart-strategy.exponential-delay.max-backoff": "4 s",
         }

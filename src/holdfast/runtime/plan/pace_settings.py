@@ -1,0 +1,51 @@
+"""PaceSettings: how often checkpoints are taken, as the user wants it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.metrics.requests import MONTH_S
+
+__all__ = ["PaceSettings"]
+
+
+@dataclass(frozen=True)
+class PaceSettings:
+    """The time between two checkpoints; without one, it is that which the monthly budget for storage requests allows."""
+
+    interval_ms: int | None
+    """The time from the beginning of an epoch to that of the next one; None: as the budget allows."""
+    min_pause_ms: int
+    """The shortest time from the end of a checkpoint to the next epoch."""
+    dollars_per_second: float
+    """What requests may cost if there is no interval."""
+    first_cost: float
+    """What a checkpoint costs in dollars, before it is known."""
+    target_ms: int
+    """The longest duration of an epoch, without an interval."""
+    target_given: bool = False
+    """Whether the user has set it, so that it bounds epochs with an interval, too."""
+
+    def interval(self, cost: float) -> float:
+        """The seconds between two checkpoints that cost so many dollars; 0: they follow at once."""
+        return cost / self.dollars_per_second if self.interval_ms is None else self.interval_ms / 1000
+
+    def target(self, cost: float) -> float:
+        """The seconds that an epoch should not exceed: the input of an interval has room in it."""
+        own, interval = self.target_ms / 1000, self.interval(cost)
+        if self.interval_ms is None:
+            return own if self.target_given else max(own, interval)
+        return min(own, interval) if self.target_given else interval
+
+    def described(self, interval: float) -> str:
+        """The pace in words: ``checkpoints are taken ...``."""
+        pause = f", at the earliest {self.min_pause_ms / 1000:g} s after the one before" if self.min_pause_ms else ""
+        if self.interval_ms is not None:
+            return f"every {interval:g} s{pause}"
+        if not interval:
+            return f"as soon as there is input{pause}"
+        return (
+            f"every {interval:.1f} s{pause}: requests to the storage then cost at most "
+            f"{self.dollars_per_second * MONTH_S:g} dollars a month (holdfast.storage.monthly-budget). "
+            "execution.checkpointing.interval sets another pace"
+        )
