@@ -83,6 +83,11 @@ def with_columns(program: Program, line: str) -> str:
     return line.replace(".map(as_row('text'))", ".map(as_row('text'), FIELDS['text'])")
 
 
+def with_another_time_to_live(program: Program, line: str) -> str:
+    """The shortest that the function allows for."""
+    return re.sub(r"(Expiring\([^,]*, \w+), \d+, (\d+)", r"\1, \2, \2", line)
+
+
 _CHANGES: tuple[Callable[[Program, str], str], ...] = (
     with_a_clear,
     without_a_clear,
@@ -91,6 +96,7 @@ _CHANGES: tuple[Callable[[Program, str], str], ...] = (
     with_a_trigger,
     with_lateness,
     with_another_size,
+    with_another_time_to_live,
     with_columns,
     by_record,
     without_columns,

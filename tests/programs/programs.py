@@ -6,10 +6,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from . import drawing, joins, processing_time, window_drawing
+from . import drawing, expiring, joins, processing_time, window_drawing
 from .drawing import Drawing, Program, source
 
-OPERATIONS = [*drawing.OPERATIONS, *window_drawing.OPERATIONS, *joins.OPERATIONS, *processing_time.OPERATIONS]
+OPERATIONS = [
+    *drawing.OPERATIONS,
+    *window_drawing.OPERATIONS,
+    *joins.OPERATIONS,
+    *processing_time.OPERATIONS,
+    *expiring.OPERATIONS,
+]
 
 
 @st.composite

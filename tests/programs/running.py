@@ -32,7 +32,7 @@ from holdfast.runtime.driver.coordinator import Coordinator
 from holdfast.runtime.driver.savepoints import new_savepoint
 from holdfast.runtime.plan.plan import JobPlan
 
-from . import functions, more_functions, window_functions
+from . import expiring, functions, more_functions, window_functions
 from .changes import changed
 from .drawing import Program
 
@@ -46,6 +46,7 @@ NAMES: dict[str, Any] = {
         functions,
         more_functions,
         window_functions,
+        expiring,
     )
     for name, value in vars(module).items()
     if not name.startswith("_")

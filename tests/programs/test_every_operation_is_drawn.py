@@ -29,7 +29,7 @@ from holdfast.datastream.joined_streams import IntervalJoin, IntervalJoined
 from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
 from holdfast.datastream.operations.temporal_join import TemporalJoin
 
-from . import functions, more_functions, window_functions
+from . import expiring, functions, more_functions, window_functions
 from .drawing import Program
 from .programs import OPERATIONS, programs
 
@@ -82,7 +82,7 @@ def names(text: str) -> set[str]:
 
 def test_every_public_operation_is_drawn_or_has_a_reason():
     drawn: set[str] = set()
-    for module in (functions, more_functions, window_functions, patterns):
+    for module in (expiring, functions, more_functions, window_functions, patterns):
         drawn |= names(Path(module.__file__ or "").read_text())
 
     def draw(program: Program) -> None:

@@ -8,15 +8,17 @@ Both are judged by the watermark.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.errors import IncompatibleState
+from holdfast.functions.defined_state import DefinedState
 from holdfast.runtime.operators.co import KeyedCoProcess
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.joins.versions import Versions
@@ -24,6 +26,9 @@ from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.records.copies import copied
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.table.changes import Change, changed
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["JoinVersions", "KeptVersion", "Lateness", "MappedVersion", "NewestVersion", "VersionedFactory"]
 
@@ -75,7 +80,30 @@ class Lateness:
         return late
 
 
-class NewestVersion(KeyedProcessFunction[Any, Any, Change]):
+class _Retaining(DefinedState):
+    """Base of the functions that forget versions after the history retention."""
+
+    _retention: int
+
+    def definition(self) -> dict[str, Any]:
+        """How long versions are kept."""
+        return {"of": "a versioned table", "retention": self._retention}
+
+    def continuing(self, stored: Mapping[str, Any]) -> Self:
+        """Go on with a retention that is not longer: versions and deletions that it would keep have been forgotten.
+
+        Raises:
+            IncompatibleState: it is longer.
+        """
+        if self._retention > stored["retention"]:
+            raise IncompatibleState(
+                f"it has versions of the last {stored['retention']} ms, and the program's history_retention is "
+                f"{self._retention} ms: a late version could bring back a row whose deletion has been forgotten"
+            )
+        return self
+
+
+class NewestVersion(_Retaining, KeyedProcessFunction[Any, Any, Change]):
     """Makes the changes of a versioned table: those of each key's newest version."""
 
     def __init__(self, value_type: TypeInformation | None, retention: int) -> None:
@@ -111,7 +139,7 @@ class NewestVersion(KeyedProcessFunction[Any, Any, Change]):
         return ()
 
 
-class JoinVersions(KeyedCoProcessFunction[Any, Any, Any, Any]):
+class JoinVersions(_Retaining, KeyedCoProcessFunction[Any, Any, Any, Any]):
     """Joins each pair of a stream with the version of a table that is valid at the pair's timestamp.
 
     With a grace period, the operator's event time is behind by that, and pairs wait until it has reached them.
