@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.entries import CheckpointRecord, Completed, Takeover
-from holdfast.checkpoint.handles import ContainedFile, IndexedFile, LogRange, RawFile
-from holdfast.checkpoint.layers import Layer, added, difference
+from holdfast.checkpoint.handles import ContainedFile, IndexedFile, InlineFile, LogRange, RawFile
+from holdfast.checkpoint.layers import Layer, SubtaskChange, added, difference
 from holdfast.checkpoint.metadata import (
     BROADCAST,
     SPLIT,
@@ -38,7 +38,7 @@ files = (
     | st.builds(RawFile, paths, natural, checksums, file_names, st.binary(), st.binary())
     | st.builds(IndexedFile, paths, natural, checksums)
 )
-handles = files | st.builds(LogRange, st.text(), natural, natural)
+handles = files | st.builds(LogRange, st.text(), natural, natural) | st.builds(InlineFile, paths, st.binary(), checksums)
 keyed = st.builds(
     KeyedHandle,
     first=natural,
@@ -109,14 +109,14 @@ def record_of(checkpoint: CheckpointMetadata) -> CheckpointRecord:
 
 entries = st.builds(
     Completed,
-    format_version=st.just(2),
+    format_version=st.just(3),
     generation=natural,
     checkpoint=st.builds(record_of, checkpoints),
     oldest=natural,
     takeover=natural,
 ) | st.builds(
     Takeover,
-    format_version=st.just(2),
+    format_version=st.just(3),
     generation=natural,
     driver=st.text(),
     restored=natural,
@@ -222,6 +222,23 @@ TAKEOVER_ON_TRIAL = msgspec.structs.replace(TAKEOVER, savepoint="file:///old", c
 TAKEOVER_OF_JOB = msgspec.structs.replace(
     TAKEOVER, job="89abcdef89abcdef", savepoint="file:///old#digest=0123456789abcdef0123456789abcdef", position=16
 )
+INLINE = InlineFile(f"{DIRECTORY}17-fraud-e.delta", b"\x00changes of epoch 17\xff", b"e" * 16)
+WITH_INLINE = msgspec.structs.replace(
+    EXAMPLE,
+    format_version=3,
+    checkpoint=record_of(
+        msgspec.structs.replace(
+            CHECKPOINT,
+            operators={
+                "fraud": OperatorCheckpoint(
+                    name="fraud counter", subtasks=[SubtaskState([KeyedHandle(0, 127, base=[SST], deltas=[INLINE])])]
+                )
+            },
+        )
+    ),
+)
+"""A delta is in the entry itself."""
+MANIFEST_WITH_INLINE = Layer(subtasks={"fraud": {0: SubtaskChange(None, [INLINE])}})
 MANIFEST = Layer(reset=["gone"], ended=["old source"], sources={"payments": SourceState({"offsets": {}})})
 
 

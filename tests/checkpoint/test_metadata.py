@@ -18,12 +18,15 @@ from .metadata_examples import (
     AHEAD,
     CHECKPOINT,
     EXAMPLE,
+    INLINE,
     MANIFEST,
+    MANIFEST_WITH_INLINE,
     ON_TRIAL,
     SST,
     TAKEOVER,
     TAKEOVER_OF_JOB,
     TAKEOVER_ON_TRIAL,
+    WITH_INLINE,
     entries,
     whole,
 )
@@ -55,6 +58,26 @@ def test_manifests_of_form_2_stay_readable():
     assert decode_manifest(unpack((GOLDEN / "manifest_v2.bin").read_bytes(), "f"), "f") == MANIFEST
 
 
+def the_metadata_of_form_3_stays_readable():
+    assert decode_entry((GOLDEN / "log_completed_v3.bin").read_bytes(), "f") == WITH_INLINE
+    assert decode_manifest(unpack((GOLDEN / "manifest_v3.bin").read_bytes(), "f"), "f") == MANIFEST_WITH_INLINE
+
+
+def a_delta_in_an_entry_is_no_file():
+    checkpoint = whole(WITH_INLINE.checkpoint)
+    assert [file.path for file in checkpoint.files()] == [SST.path]
+    assert INLINE in checkpoint.operators["fraud"].subtasks[0].contents()
+
+
+@pytest.mark.parametrize("harm", ["torn", "altered"])
+def an_entry_with_a_damaged_delta_is_named(harm):
+    data = encode_entry(WITH_INLINE)
+    at = len(data) // 2
+    damaged = data[:at] if harm == "torn" else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    with pytest.raises(CorruptFile, match=r"log/17: (truncated|altered)"):
+        decode_entry(damaged, "log/17")
+
+
 def test_a_record_holds_the_whole_checkpoint():
     assert whole(EXAMPLE.checkpoint) == CHECKPOINT
 
@@ -69,10 +92,10 @@ def test_fields_of_a_later_release_are_skipped():
 
 
 def test_a_later_format_is_refused_whatever_it_looks_like():
-    novelty = msgspec.msgpack.encode({"format_version": 3, "type": "novelty"})
-    with pytest.raises(IncompatibleState, match=r"version 3.*reads up to 2"):
+    novelty = msgspec.msgpack.encode({"format_version": 4, "type": "novelty"})
+    with pytest.raises(IncompatibleState, match=r"version 4.*reads up to 3"):
         decode_entry(pack(novelty), "f")
-    with pytest.raises(IncompatibleState, match=r"version 3.*reads up to 2"):
+    with pytest.raises(IncompatibleState, match=r"version 4.*reads up to 3"):
         decode_manifest(novelty, "f")
 
 
@@ -128,4 +151,4 @@ def test_metadata_other_than_plain_data_is_refused_with_the_rule(value):
 
 
 def test_the_payload_of_a_manifest_names_its_form():
-    assert msgspec.msgpack.decode(encode_manifest(MANIFEST))["format_version"] == 2
+    assert msgspec.msgpack.decode(encode_manifest(MANIFEST))["format_version"] == 3

@@ -27,7 +27,7 @@ from holdfast.state.stored.delta_files import verify_contents
 from .inprocess import Lab
 from .programs import UntypedSessions, records, sessions, sessions_model
 from .small_programs import program
-from .test_same_results import config, lab, visible
+from .test_same_results import IN_FILES, config, lab, visible
 from .test_savepoints import at_epoch, completed
 
 DATA = records(5, 300, keys=20)
@@ -208,7 +208,7 @@ class CountsAndRows(KeyedProcessFunction, CheckpointedFunction):
 def a_damaged_file_of_the_checkpoint_is_told_with_its_operator_and_states(backend, damage, monkeypatch):
     monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
     values = [(f"k{n % 7}", n, n) for n in range(700)]
-    with lab(program(CountsAndRows(), values, cut=90), budget=90, config=config(backend, "64")) as job:
+    with lab(program(CountsAndRows(), values, cut=90), budget=90, config=config(backend, "64") | IN_FILES) as job:
         checkpoint = completed(job)
         (state, *_) = checkpoint.operators["keyed"].subtasks
         keyed, listed = next(state.keyed[0].handles()), state.lists["rows"][0].file

@@ -19,7 +19,7 @@ from holdfast.testing import InProcessEnvironment
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, RecordSlices, SplitSource
 from .programs import UntypedSessions, records, sessions, sessions_model, windows, windows_model
-from .test_same_results import backends, config, few, lab, seeds, visible
+from .test_same_results import IN_FILES, backends, config, few, lab, seeds, visible
 
 parallelisms = st.sampled_from([1, 2, 3, 4, 5, 7, 8])
 moves = st.lists(st.tuples(parallelisms, st.sampled_from(CRASH_POINTS), st.integers(1, 4)), min_size=2, max_size=6)
@@ -200,7 +200,7 @@ def a_job_whose_functions_cannot_open_at_the_new_parallelism_goes_on_at_the_one_
 
 def a_job_whose_checkpoint_has_lost_a_file_is_not_rescaled_and_goes_on(tmp_path):
     data = records(5, 300)
-    with lab(windows(data, cut=15), budget=15, config=config("hashmap", "64")) as job:
+    with lab(windows(data, cut=15), budget=15, config=config("hashmap", "64") | IN_FILES) as job:
         coordinator, answers = rescaling(job, {3: 5})
         complete = coordinator._log.complete
 

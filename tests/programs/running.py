@@ -214,6 +214,7 @@ def run(program: Program, way: Way) -> list[Any] | None:
                 "pipeline.operator-chaining.enabled": str(way.chained).lower(),
                 "execution.checkpointing.unaligned.enabled": str(way.unaligned and not program.batch).lower(),
                 "execution.runtime-mode": "BATCH" if program.batch else "STREAMING",
+                "state.storage.fs.memory-threshold": ("20kb", "0", "200b")[way.seed % 3],
                 "execution.checkpointing.min-pause": "2 ms" if way.seed % 4 == 1 else "0 ms",
                 **({"execution.checkpointing.interval": "3 ms"} if way.seed % 4 == 2 else {}),
             }

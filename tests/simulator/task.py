@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.checkpoint.files import read_file, write_file
-from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.files import pack, read_file, unpack, write_file
+from holdfast.checkpoint.handles import ContainedFile, InlineFile
 from holdfast.checkpoint.layers import subtask_change
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, SubtaskState
@@ -29,6 +29,7 @@ _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 Frames = tuple[str, list[int]]
 """The attempt that sent them, and the keys of the records."""
+Stored = ContainedFile | InlineFile
 
 
 def read_source(numbers: Input, assignment: EpochAssignment, subtask: int) -> tuple[TaskReport, Frames]:
@@ -51,8 +52,8 @@ class Upload:
     """A base or a merged delta, stored in the background: it is in a checkpoint only some epochs after it began."""
 
     begun: int
-    files: list[ContainedFile]
-    merged: list[ContainedFile] = field(default_factory=list)
+    files: list[Stored]
+    merged: list[Stored] = field(default_factory=list)
     """The deltas that the one file replaces; empty: the files are a base."""
 
 
@@ -84,7 +85,6 @@ class Slot:
         out.append(report)
 
     def _run(self, assignment: EpochAssignment, frames: list[Frames], report: TaskReport) -> Process:
-        storage = self.world.storage()
         expected = assignment.tokens.get((COUNT.id, self.subtask), "")
         if self.writer is None or self.token != expected:
             self.close()
@@ -108,7 +108,7 @@ class Slot:
             path = self.world.paths.state_file(
                 assignment.generation, assignment.epoch, "count", self.subtask, new_attempt(), "delta"
             )
-            delta.append(write_file(storage, path, _encode(changed)))
+            delta.append(self._write(path, changed))
         yield
         self._snapshot(assignment, delta, report)
         if self.world.random.random() < 0.2:
@@ -129,7 +129,7 @@ class Slot:
         assert self.counts == model(self.numbers, self.subtask, positions), "the restored state is wrong"
         self.written = assignment.base
 
-    def _snapshot(self, assignment: EpochAssignment, delta: list[ContainedFile], report: TaskReport) -> None:
+    def _snapshot(self, assignment: EpochAssignment, delta: list[Stored], report: TaskReport) -> None:
         groups = key_group_range(COUNT.max_parallelism, SUBTASKS, self.subtask)
         old = self.stored or KeyedHandle(groups.first, groups.last)
         deltas = [*old.deltas, *delta]
@@ -160,14 +160,14 @@ class Slot:
         else:
             self._begin_base(generation)
 
-    def _begin_merge(self, generation: int, deltas: list[ContainedFile]) -> None:
+    def _begin_merge(self, generation: int, deltas: list[Stored]) -> None:
         first, end = sorted(self.world.random.sample(range(len(deltas) + 1), 2))
         merged = deltas[first:end]
         counts: dict[int, int] = {}
         for delta in merged:
             counts.update(self._read(delta))
         path = self.world.paths.state_file(generation, self.written, "count", self.subtask, new_attempt(), "delta")
-        self.upload = Upload(self.written, [write_file(self.world.storage(), path, _encode(counts))], merged)
+        self.upload = Upload(self.written, [self._write(path, counts)], merged)
 
     def _begin_base(self, generation: int) -> None:
         """Materialise the state of the completed epoch, sharing the half of the files that did not change."""
@@ -179,10 +179,17 @@ class Slot:
         files = [*shared, write_file(self.world.storage(), path, _encode(rest))]
         self.upload = Upload(self.written, files)
 
-    def _read(self, file: ContainedFile) -> dict[int, int]:
-        return _decode(read_file(self.world.storage(), file), type=dict[int, int])
+    def _write(self, path: str, counts: dict[int, int]) -> Stored:
+        """Store a delta in a file, or in its handle."""
+        if self.world.random.random() < 0.5:
+            return InlineFile(path, pack(_encode(counts)), b"")
+        return write_file(self.world.storage(), path, _encode(counts))
 
-    def _epoch_of(self, file: ContainedFile) -> int:
+    def _read(self, file: Stored) -> dict[int, int]:
+        data = unpack(file.data, file.path) if isinstance(file, InlineFile) else read_file(self.world.storage(), file)
+        return _decode(data, type=dict[int, int])
+
+    def _epoch_of(self, file: Stored) -> int:
         name = self.world.paths.parse_state_file(file.path)
         assert name is not None
         return name.epoch

@@ -14,7 +14,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.runtime.time.clock import Clock
-from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.backend import INLINE_THRESHOLD, Place, StateBackendSettings
 from holdfast.state.backends.keyed_backend import KeyedStateBackend
 from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.keys.key_groups import KeyGroupRange
@@ -28,6 +28,7 @@ SMALL = {
     "state.backend.rocksdb.writebuffer.size": "64kb",
     "state.backend.rocksdb.block.cache-size": "64kb",
     "state.backend.rocksdb.log.max-file-size": "64kb",
+    INLINE_THRESHOLD: "200b",
 }
 
 

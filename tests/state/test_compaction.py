@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from holdfast.checkpoint.handles import Handle, IndexedFile
+from holdfast.checkpoint.handles import Handle, IndexedFile, InlineFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.state.backends import compaction, delta_merge, keyed_backend
-from holdfast.state.backends.backend import size_of
-from holdfast.state.backends.compaction import Base, Merge, due
+from holdfast.state.backends.backend import INLINE_THRESHOLD, size_of
+from holdfast.state.backends.compaction import INLINE, LARGEST_INLINE, Base, Merge, due
 from holdfast.state.cells import entries
 from holdfast.state.rows import keyed_state
 from holdfast.state.store import store
@@ -114,6 +114,35 @@ def the_deltas_of_an_epoch_of_any_size_stay_few_and_are_rarely_written_again(
         assert few <= 320 + 16 * (len(epochs.handle.deltas) - few)
     # Once as a delta, once in each of up to five bands of sizes, and in bases. Below 64 KB, bytes may be written more often.
     assert epochs.written <= 7 * epochs.changed + base + 600 * 1024
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    threshold=st.sampled_from([1, 300, 20 << 10, LARGEST_INLINE]),
+    kept=st.sampled_from([0.05, 0.5, 1.0]),
+    usual=st.integers(5, 18).map(lambda power: 1 << power),
+    seed=st.integers(0, 1000),
+)
+def the_deltas_in_the_metadata_stay_few_bytes_and_are_rarely_written_again(
+    threshold: int, kept: float, usual: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    deltas: list[Handle] = []
+    changed = written = 0
+
+    def store(size: int) -> Handle:
+        return InlineFile("", bytes(size), b"") if size <= threshold else IndexedFile("", size, b"")
+
+    for _ in range(400):
+        size = int(usual * chance.uniform(0.5, 1.5))
+        changed += size
+        deltas.append(store(size))
+        while isinstance(what := due([KeyedHandle(0, 127, deltas=deltas)]), Merge):
+            size = max(1, int(kept * sum(map(size_of, deltas[what.first : what.end]))))
+            written += size
+            deltas[what.first : what.end] = [store(size)]
+        assert sum(size_of(each) for each in deltas if isinstance(each, InlineFile)) <= INLINE + 2 * threshold
+    assert written <= 5 * changed + 400 * 1024
 
 
 def the_tiny_changes_of_a_large_state_are_merged_again_and_again_without_a_base() -> None:
@@ -434,7 +463,7 @@ def a_base_follows_when_a_merge_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta_files, "_LARGEST_KEPT", 0)  # merges read the storage
-    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path, **{INLINE_THRESHOLD: "0"})
     write(backend, range(4))
     lost = backend.checkpoints[-1][0][-1].deltas[1]
     assert isinstance(lost, IndexedFile)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.files import compress, write_file
-from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.handles import IndexedFile, InlineFile
 from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState
 from holdfast.state.keys.key_groups import KeyGroupRange
@@ -265,7 +265,7 @@ def the_form_is_unchanged():
 
 def the_latest_small_files_are_not_read_again():
     store = Counting()
-    log = DeltaFiles(Storage(store))
+    log = DeltaFiles(Storage(store), 0)
     handles = [log.append([Change(section(1), False, [Piece(n, n, b"%d" % n)])], f"d{n}") for n in range(64)]
     assert [
         piece.data for each in handles for change in log.replay(each, KeyGroupRange(0, 127)) for piece in change.pieces
@@ -273,12 +273,26 @@ def the_latest_small_files_are_not_read_again():
     joined = log.join([log.stored(each) for each in handles], "joined")
     assert len(list(log.replay(joined, KeyGroupRange(0, 127)))) == 64
     assert store.read == 0
-    assert len(list(DeltaFiles(Storage(store)).replay(joined, KeyGroupRange(0, 127)))) == 64, "what is stored is the same"
+    assert len(list(DeltaFiles(Storage(store), 0).replay(joined, KeyGroupRange(0, 127)))) == 64, "what is stored is the same"
+
+
+def a_small_delta_is_in_its_handle_and_asks_the_storage_for_nothing():
+    store = Counting()
+    log = DeltaFiles(Storage(store), 400)
+    changes = [Change(section(1), False, [Piece(n, n, random.randbytes(8)) for n in range(4)])]
+    small = [log.append(changes, f"small{n}") for n in range(12)]
+    assert all(isinstance(each, InlineFile) and each.size <= 400 for each in small)
+    assert not store.objects
+    large = log.join([log.stored(each) for each in small], "large")
+    assert isinstance(large, IndexedFile)
+    assert [*store.objects] == ["large"]
+    reader = DeltaFiles(Storage(Counting()), 0)
+    assert next(reader.replay(small[3], KeyGroupRange(0, 127))).pieces[2].data == changes[0].pieces[2].data
 
 
 def the_files_in_memory_are_few_and_small():
     store = Counting()
-    log = DeltaFiles(Storage(store))
+    log = DeltaFiles(Storage(store), 0)
     many = [log.append([Change(section(1), False, [Piece(0, 0, random.randbytes(60 << 10))])], f"d{n}") for n in range(80)]
     large = log.append([Change(section(1), False, [Piece(0, 0, random.randbytes(65 << 10))])], "large")
     log.stored(many[-1])

@@ -365,6 +365,7 @@ def counting(directory: Path, backend: str) -> JobClient:
     settings = {
         "execution.checkpointing.dir": directory.as_uri(),
         "execution.checkpointing.num-retained": "1",
+        "execution.checkpointing.data-inline-threshold": "0",
         "holdfast.epoch.max-records": "10",
         "state.backend.type": backend,
     }

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from engine.inprocess import LEDGERS
 from engine.programs import everything, records, sessions, sessions_model, windows
 from engine.small_programs import Remember, program
-from engine.test_same_results import config, lab, visible
+from engine.test_same_results import IN_FILES, config, lab, visible
 from engine.test_savepoints import run
 from holdfast.cli.app import NOT_FOUND, USAGE
 from holdfast.cli.commands import app
@@ -103,6 +103,7 @@ def the_difference_of_two_snapshots_names_states_types_and_positions(tmp_path):
 
 
 def a_damaged_file_is_found(job):
+    job.config |= IN_FILES
     run(job, 5)
     snapshot = open_snapshot(directory(job))
     assert verify(snapshot) == []
@@ -181,6 +182,7 @@ def a_driver_that_still_runs_is_fenced_by_prune(job):
 
 
 def test_nothing_is_pruned_if_the_checkpoint_to_keep_is_damaged(job):
+    job.config |= IN_FILES
     job._run_until("after complete", 6)
     newest = open_snapshot(directory(job))
     path = next(newest.checkpoint.files()).path

@@ -1,7 +1,7 @@
 """The stored entries of the checkpoint log: msgpack maps in the container of `holdfast.checkpoint.files`.
 
-Form 2. Fields may be added with a default; readers skip unknown fields. A change that an older reader would misunderstand
-raises `FORMAT_VERSION`.
+Form 3; form 2 has no `holdfast.checkpoint.handles.InlineFile`, and is read, too. Fields may be added with a default; readers
+skip unknown fields. A change that an older reader would misunderstand raises `FORMAT_VERSION`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ __all__ = [
     "encode_manifest",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_OLDEST_VERSION = 2
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -174,7 +175,7 @@ def _check_version(payload: bytes, where: str) -> None:
             f"{where} has metadata of version {version}; this release of Holdfast reads up to {FORMAT_VERSION}: run the "
             "release that wrote it, or a later one"
         )
-    if version < FORMAT_VERSION:
+    if version < _OLDEST_VERSION:
         raise IncompatibleState(
             f"{where} has metadata of version {version}, a form older than Holdfast's first stable one, which this release "
             "does not read: start the job under another name, or in another execution.checkpointing.dir"

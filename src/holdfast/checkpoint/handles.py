@@ -8,13 +8,14 @@ that restores it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Union
 
 import msgspec
 
 from holdfast.checkpoint.stores.object_store import leaves
 
-__all__ = ["ContainedFile", "FileHandle", "Handle", "IndexedFile", "LogRange", "RawFile"]
+__all__ = ["ContainedFile", "FileHandle", "Handle", "IndexedFile", "InlineFile", "LogRange", "RawFile", "files_of"]
 
 
 class ContainedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=0):
@@ -80,8 +81,33 @@ class LogRange(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True,
     """The first position, and the position after the last."""
 
 
+class InlineFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=4):
+    """The content of an `IndexedFile` that is so small that it is stored in the handle: there is no file."""
+
+    path: str
+    """A path that no file has: it names the content."""
+    data: bytes
+    checksum: bytes
+    """XXH3-128 of the index, which holds the checksums of the pieces."""
+
+    def __post_init__(self) -> None:
+        _check(self.path)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.data)
+
+
 FileHandle = Union[ContainedFile, RawFile, IndexedFile]
-Handle = Union[ContainedFile, RawFile, IndexedFile, LogRange]
+Handle = Union[ContainedFile, RawFile, IndexedFile, LogRange, InlineFile]
+
+
+def files_of(handles: Iterable[Handle]) -> Iterator[FileHandle]:
+    """Those of the handles that refer to files in the storage."""
+    for handle in handles:
+        if not isinstance(handle, (LogRange, InlineFile)):
+            yield handle
 
 
 def _check(path: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import FileHandle, Handle, LogRange
+from holdfast.checkpoint.handles import FileHandle, Handle, InlineFile, LogRange
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
@@ -64,13 +64,11 @@ class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("a change of a subtask that no earlier layer has")
         return _grown(state, self.deltas)
 
-    def files(self) -> Iterator[FileHandle]:
-        """The files that it adds."""
+    def contents(self) -> Iterator[FileHandle | InlineFile]:
+        """The files that it adds, and what is stored in their place."""
         if self.state is not None:
-            yield from self.state.files()
-        for delta in self.deltas:
-            if not isinstance(delta, LogRange):
-                yield delta
+            yield from self.state.contents()
+        yield from (delta for delta in self.deltas if not isinstance(delta, LogRange))
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):

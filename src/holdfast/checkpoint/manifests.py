@@ -26,9 +26,10 @@ from holdfast.errors import CheckpointError, CorruptFile
 
 __all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]
 
-LARGEST_LAYER = 40 << 10
-"""The largest layer, in bytes before compression, that stays in the log's entries: about what a quiet epoch writes at most.
-File handles compress to a third."""
+LARGEST_LAYER = 256 << 10
+"""The largest layer, in bytes before compression, that stays in the log's entries: the small deltas of a job with little
+state, until they are merged, so that its epochs write no manifests. File handles compress to a third, the content of small
+deltas is compressed already."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, LogRange
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, InlineFile, LogRange, files_of
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 
 __all__ = [
@@ -125,10 +125,12 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def files(self) -> Iterator[FileHandle]:
         """All files of the state."""
+        return files_of(self.contents())
+
+    def contents(self) -> Iterator[FileHandle | InlineFile]:
+        """All files of the state, and what is stored in their place."""
         for keyed in self.keyed:
-            for handle in keyed.handles():
-                if not isinstance(handle, LogRange):
-                    yield handle
+            yield from (handle for handle in keyed.handles() if not isinstance(handle, LogRange))
         for parts in self.lists.values():
             for part in parts:
                 if part.file is not None:
@@ -192,7 +194,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     committables: list[tuple[str, int, Any]] = []
     """The epoch's prepared output: uid of the sink, subtask, plain data."""
     full_size: int = 0
-    """Total bytes of all its files."""
+    """Total bytes of all its files, and of what is stored in their place."""
     delta_size: int = 0
     """Bytes written for this checkpoint."""
     manifests: list[ContainedFile] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast.checkpoint.handles import FileHandle
+from holdfast.checkpoint.handles import FileHandle, InlineFile
 from holdfast.checkpoint.layers import subtask_change
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState
 
@@ -18,13 +18,13 @@ class _Counts:
         self.files: dict[str, int] = {}
         self.bytes = 0
 
-    def refer(self, file: FileHandle) -> None:
+    def refer(self, file: FileHandle | InlineFile) -> None:
         count = self.files.get(file.path, 0)
         self.files[file.path] = count + 1
         if not count:
             self.bytes += file.size
 
-    def release(self, file: FileHandle) -> bool:
+    def release(self, file: FileHandle | InlineFile) -> bool:
         """Remove a reference; returns whether it was the last one to the file."""
         left = self.files[file.path] - 1
         if left:
@@ -91,10 +91,10 @@ class StateFiles:
             change = subtask_change(old.get(place), state)
             if change is None or change.state is None:
                 old.pop(place, None)  # its files stay
-            for file in () if change is None else change.files():
+            for file in () if change is None else change.contents():
                 self._counts.refer(file)
         for state in old.values():
-            for file in state.files():
+            for file in state.contents():
                 self._counts.release(file)
         return self._counts.bytes
 

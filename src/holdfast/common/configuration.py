@@ -29,6 +29,7 @@ DEPRECATED_KEYS: Mapping[str, str] = {
     "state.checkpoints.dir": "execution.checkpointing.dir",
     "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
     "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+    "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
     "execution.savepoint.path": "execution.state-recovery.path",
     "restart-strategy": "restart-strategy.type",
 }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.checkpoint.handles import IndexedFile, RawFile
+from holdfast.checkpoint.handles import IndexedFile, InlineFile, RawFile
 from holdfast.checkpoint.metadata import ListPart, OperatorCheckpoint
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo.text import type_text
@@ -127,10 +127,10 @@ def _sizes(operator: OperatorCheckpoint, schema: OperatorSchema, storage: Storag
         for subtask in operator.subtasks
         for keyed in subtask.keyed
         for each in keyed.handles()
-        if isinstance(each, (IndexedFile, RawFile))
+        if isinstance(each, (IndexedFile, InlineFile, RawFile))
     }
     for handle in handles.values():
-        if isinstance(handle, IndexedFile):
+        if isinstance(handle, (IndexedFile, InlineFile)):
             for state, size in stored_sizes(storage, handle):
                 sizes[names.get(state, f"state {state}")] += size
         else:

@@ -233,7 +233,7 @@ class OpenSubtask:
             before, size = self._reported.get(uid, (None, 0))
             change = subtask_change(before, snapshot.state)
             replaced = change is not None and change.state is not None
-            added = {file.path: file.size for file in (() if change is None else change.files())}
+            added = {file.path: file.size for file in (() if change is None else change.contents())}
             size = sum(added.values(), 0 if replaced else size)
             self._reported[uid] = snapshot.state, size
             schemas = snapshot.schemas if replaced else {}

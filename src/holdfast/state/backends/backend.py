@@ -25,6 +25,7 @@ from holdfast.state.stored.schema import OperatorSchema
 
 __all__ = [
     "HEAP",
+    "INLINE_THRESHOLD",
     "PART",
     "ROCKSDB",
     "DeltaLog",
@@ -41,6 +42,8 @@ HEAP = "heap"
 ROCKSDB = "rocksdb"
 PART = "part"
 """A store that spills, to read a part of a checkpoint once (`holdfast.state.backends.part_store`); not for jobs."""
+INLINE_THRESHOLD = "execution.checkpointing.data-inline-threshold"
+_LARGEST_THRESHOLD = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class StateBackendSettings:
     rocksdb: Mapping[str, str]
     cache_bytes: int
     """Memory budget for one subtask's rows, in bytes (an estimate); rows beyond it move to the store."""
+    inline_bytes: int = 0
+    """The most bytes of a delta that travels in the checkpoint's metadata (`holdfast.checkpoint.handles.InlineFile`)."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> StateBackendSettings:
@@ -67,7 +72,13 @@ class StateBackendSettings:
             cache = parse_memory_size(config.get("state.backend.cache.size", "256mb"))
         except ValueError as error:
             raise ValueError(f"state.backend.cache.size: {error}") from None
-        return cls(kind, rocksdb_settings(config), cache)
+        try:
+            inline = parse_memory_size(config.get(INLINE_THRESHOLD, "20kb"))
+        except ValueError as error:
+            raise ValueError(f"{INLINE_THRESHOLD}: {error}") from None
+        if inline > _LARGEST_THRESHOLD:
+            raise ValueError(f"{INLINE_THRESHOLD} must be at most 1mb, as in Flink, got {config[INLINE_THRESHOLD]}")
+        return cls(kind, rocksdb_settings(config), cache, inline)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ A base bounds the bytes that a restore reads, merges the number of files. Both w
   ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
 - A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
   take less of the disk.
+- The newest deltas, if they are in the checkpoint's metadata (`InlineFile`), are merged when they are more than `INLINE`
+  bytes. The driver holds all of them, and every restoring task reads them.
 - `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
   times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
   merged: the next base comes before there are many.
@@ -18,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.checkpoint.handles import Handle, InlineFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backends.backend import size_of
 
-__all__ = ["Base", "Merge", "due", "part_of"]
+__all__ = ["INLINE", "LARGEST_INLINE", "Base", "Merge", "due", "part_of"]
 
 RATIO = 2.5
 """Bytes of deltas, for each byte of the last base, at which the next one is due."""
@@ -33,6 +36,11 @@ LINKED_ENOUGH = 256 << 20
 """The minimum for such bases, which need the rows in memory to be flushed first."""
 ALIKE = 64
 """Number of deltas of similar size that are merged."""
+LARGEST_INLINE = 64 << 10
+"""The largest delta in the metadata, in bytes."""
+INLINE = 256 << 10
+"""Bytes of a subtask's deltas in the metadata, for each operator, beyond which they are merged: four of the largest, so that
+a merged delta that stays in the metadata leaves room."""
 _FEW, _MANY = 16, 256
 """Number of small deltas, between larger ones or behind the last, that are merged whatever their sizes."""
 _BAND = 64 << 10
@@ -76,7 +84,8 @@ def due(handles: Sequence[KeyedHandle], linked: bool = False) -> Base | Merge | 
         most = min(most, max(LINKED_ENOUGH, LINKED_RATIO * base))
     if sum(sizes) > most or len(sizes) >= MOST_DELTAS:
         return Base()
-    return _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
+    merge = _inline(handles[0].deltas) if handles else None
+    return merge or _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
 
 
 def part_of(merge: Merge, first: int) -> Merge | None:
@@ -87,6 +96,16 @@ def part_of(merge: Merge, first: int) -> Merge | None:
     """
     first = max(merge.first, first)
     return Merge(first, merge.end) if merge.end - first >= ALIKE else None
+
+
+def _inline(deltas: Sequence[Handle]) -> Merge | None:
+    """The deltas to merge because too many bytes of them are in the metadata, if so; never the newest one."""
+    end = first = len(deltas) - 1
+    total = 0
+    while first > 0 and isinstance(deltas[first - 1], InlineFile):
+        first -= 1
+        total += size_of(deltas[first])
+    return Merge(first, end) if total > INLINE else None
 
 
 def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:

@@ -74,16 +74,16 @@ _Parts = tuple[LocalStore, DeltaLog, Materialisation]
 
 
 def _heap(place: Place, settings: StateBackendSettings) -> _Parts:
-    return HeapStore(place, settings), DeltaFiles(place.storage), HeapDump(place.storage)
+    return HeapStore(place, settings), DeltaFiles(place.storage, settings.inline_bytes), HeapDump(place.storage)
 
 
 def _rocksdb(place: Place, settings: StateBackendSettings) -> _Parts:
     local = RocksDBLocalStore(place, settings)
-    return local, DeltaFiles(place.storage), RocksDBFiles(place.storage, local, place, settings)
+    return local, DeltaFiles(place.storage, settings.inline_bytes), RocksDBFiles(place.storage, local, place, settings)
 
 
 def _part(place: Place, settings: StateBackendSettings) -> _Parts:
-    return PartStore(place, settings), DeltaFiles(place.storage), HeapDump(place.storage)
+    return PartStore(place, settings), DeltaFiles(place.storage, settings.inline_bytes), HeapDump(place.storage)
 
 
 _BACKENDS: dict[str, Callable[[Place, StateBackendSettings], _Parts]] = {HEAP: _heap, ROCKSDB: _rocksdb, PART: _part}

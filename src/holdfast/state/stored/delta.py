@@ -33,7 +33,7 @@ import msgspec
 import xxhash
 
 from holdfast.checkpoint.files import compress, decompress, unpack
-from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.handles import IndexedFile, InlineFile
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.storage import Data, NotFound, Storage
 from holdfast.common.formats.in_portions import in_portions
@@ -239,7 +239,7 @@ class StoredDelta(NamedTuple):
         return sum(piece.size or piece.length for each in self.sections for piece in each.pieces)
 
 
-def read_stored(storage: Storage, handle: IndexedFile, mapped: memoryview | None = None) -> StoredDelta:
+def read_stored(storage: Storage, handle: IndexedFile | InlineFile, mapped: memoryview | None = None) -> StoredDelta:
     """Read and verify a delta, without unpacking its pieces. ``mapped``: see `read_delta`.
 
     Raises:
@@ -260,7 +260,7 @@ def pack_joined(deltas: Sequence[StoredDelta]) -> tuple[bytes, bytes]:
 
 def read_delta(
     storage: Storage,
-    handle: IndexedFile,
+    handle: IndexedFile | InlineFile,
     groups: KeyGroupRange | None = None,
     mapped: memoryview | None = None,
     leaves: Callable[[Section], bool] = lambda section: False,
@@ -297,7 +297,7 @@ def _verify(piece: _Entry | LeftPiece, body: memoryview, where: str) -> None:
         raise _corrupt(where, f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
 
 
-def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]:
+def stored_sizes(storage: Storage, handle: IndexedFile | InlineFile) -> list[tuple[int, int]]:
     """The state ids of a file's sections, each with the stored bytes of its pieces. Reads only the index.
 
     Raises:
@@ -312,10 +312,10 @@ def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]
 class _Reader:
     """Reads one file, whole or by ranges."""
 
-    def __init__(self, storage: Storage, handle: IndexedFile, mapped: Data | None = None) -> None:
+    def __init__(self, storage: Storage, handle: IndexedFile | InlineFile, mapped: Data | None = None) -> None:
         self._storage = storage
         self._handle = handle
-        self._mapped = mapped
+        self._mapped = memoryview(handle.data) if isinstance(handle, InlineFile) else mapped
         self._where = storage.locate(handle.path)
 
     def changes(self, groups: KeyGroupRange | None, leaves: Callable[[Section], bool]) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""A delta log of files in the checkpoint storage, one file per changed epoch."""
+"""A delta log of files in the checkpoint storage, one file per changed epoch; small ones are stored in their handles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.checkpoint.files import read_file, read_raw, verified
-from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, RawFile
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, InlineFile, RawFile
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.stores.storage import NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
@@ -38,15 +38,20 @@ class DeltaFiles:
     """A file-based `holdfast.state.backends.backend.DeltaLog`.
 
     The latest small files that it has stored stay in memory, so that a merge of them asks the storage for nothing.
+
+    Args:
+        storage: The checkpoint storage.
+        inline: The most bytes of a delta that is stored in its handle, and so in the checkpoint's metadata.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, inline: int) -> None:
         self._storage = storage
+        self._inline = inline
         self._mapped = 0
         self._latest = _LatestFiles()
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
-        """Store an epoch's changes in a new file."""
+        """Store an epoch's changes in a new file, or in the handle."""
         return self._put(path, *pack_delta(changes))
 
     def stored(self, handle: Handle) -> StoredDelta:
@@ -55,7 +60,7 @@ class DeltaFiles:
         return read_stored(self._storage, file, self._latest.get(file.path))
 
     def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
-        """Store adjacent deltas as one in a new file."""
+        """Store adjacent deltas as one in a new file, or in the handle."""
         return self._put(path, *pack_joined(deltas))
 
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
@@ -63,14 +68,16 @@ class DeltaFiles:
         file = _indexed(handle)
         return read_delta(self._storage, file, groups, self._latest.get(file.path) or self._map(file))
 
-    def _put(self, path: str, data: bytes, checksum: bytes) -> IndexedFile:
+    def _put(self, path: str, data: bytes, checksum: bytes) -> IndexedFile | InlineFile:
+        if len(data) <= self._inline:
+            return InlineFile(path, data, checksum)
         handle = put_delta(self._storage, path, data, checksum)
         self._latest.add(path, data)
         return handle
 
-    def _map(self, handle: IndexedFile) -> memoryview | None:
+    def _map(self, handle: IndexedFile | InlineFile) -> memoryview | None:
         """Map a large file, so that its rows take no memory until they are used."""
-        if handle.size < _LEAST_MAPPED or self._mapped >= _MOST_MAPPED:
+        if isinstance(handle, InlineFile) or handle.size < _LEAST_MAPPED or self._mapped >= _MOST_MAPPED:
             return None
         self._mapped += 1
         try:
@@ -103,8 +110,8 @@ class _LatestFiles:
         return None if data is None else memoryview(data)
 
 
-def _indexed(handle: Handle) -> IndexedFile:
-    if not isinstance(handle, IndexedFile):
+def _indexed(handle: Handle) -> IndexedFile | InlineFile:
+    if not isinstance(handle, (IndexedFile, InlineFile)):
         raise IncompatibleState(f"this state backend cannot read {handle}: another backend wrote it")
     return handle
 

@@ -68,16 +68,14 @@ def damage(stage: Stage) -> str:
 
 
 def _needed_file(stage: Stage) -> Path:
-    """Choose a file of the newest checkpoint, but none that a restore does not need, or not as a whole."""
+    """Choose a file of the newest checkpoint or its log entry, but no file that a restore does not need as a whole."""
     storage = Storage.open(os.fspath(stage.checkpoints.parent))
     for path in sorted((stage.checkpoints / "log").iterdir(), reverse=True):
         entry = decode_entry(path.read_bytes(), str(path))
         if isinstance(entry, Completed):
             checkpoint = load(storage, entry.checkpoint).checkpoint
             files = {file.path for file in checkpoint.files()} - _unverified(storage, checkpoint)
-            if files:
-                return stage.checkpoints.parent / stage.random.choice(sorted(files))
-            return path
+            return stage.random.choice([*(stage.checkpoints.parent / file for file in sorted(files)), path])
     raise FileNotFoundError(os.fspath(stage.checkpoints))
 
 
