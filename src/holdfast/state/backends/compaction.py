@@ -6,8 +6,8 @@ A base bounds the bytes that a restore reads, merges the number of files. Both w
   ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
 - A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
   take less of the disk.
-- The newest deltas, if they are in the checkpoint's metadata (`InlineFile`), are merged when they are more than `INLINE`
-  bytes. The driver holds all of them, and every restoring task reads them.
+- The newest small deltas are merged when more than `INLINE` bytes of them are in the checkpoint's metadata
+  (`InlineFile`). The driver holds all of them, and every restoring task reads them.
 - `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
   times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
   merged: the next base comes before there are many.
@@ -101,11 +101,11 @@ def part_of(merge: Merge, first: int) -> Merge | None:
 def _inline(deltas: Sequence[Handle]) -> Merge | None:
     """The deltas to merge because too many bytes of them are in the metadata, if so; never the newest one."""
     end = first = len(deltas) - 1
-    total = 0
-    while first > 0 and isinstance(deltas[first - 1], InlineFile):
+    inline = 0
+    while first > 0 and size_of(deltas[first - 1]) < _SMALL:
         first -= 1
-        total += size_of(deltas[first])
-    return Merge(first, end) if total > INLINE else None
+        inline += size_of(deltas[first]) if isinstance(deltas[first], InlineFile) else 0
+    return Merge(first, end) if inline > INLINE else None
 
 
 def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:
