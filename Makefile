@@ -67,6 +67,10 @@ smoke: | python ## run a job in a fresh environment with another Python and PySp
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
 
+.PHONY: sensitivity
+sensitivity: $(VENV)/.ready compiled ## put mended faults back, one at a time, and draw programs until they are found (hours; ARGS='--own': minutes)
+	PYTHONPATH=tests $(BIN)/python -m programs.reverted $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/.ready ## change lines of pure modules, and list the changes that no test notices (hours; ARGS='--fraction 0.1 --seed 1')
 	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'

@@ -19,14 +19,17 @@ if __name__ == "__main__":
     parser.add_argument("--first", action="store_true", help="end with the first program that is found")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="print what is found as it was drawn")
     parser.add_argument("--fault", choices=FAULTS, help="put a mended fault back, which should be found")
+    parser.add_argument("--operations", help="only these, such as window_drawing.window,joins.table")
     options = parser.parse_args()
     if options.fault:
         put_back(options.fault)
     from holdfast.compiled import PURE
 
     from .judging import check
-    from .programs import programs
+    from .programs import OPERATIONS, named, programs
     from .running import ways
+
+    operations = named(options.operations) if options.operations else OPERATIONS
 
     logging.disable(logging.CRITICAL)
     how = "pure" if os.environ.get(PURE) else "compiled"
@@ -45,7 +48,7 @@ if __name__ == "__main__":
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate, *([Phase.shrink] if options.shrink else [])],
         )
-        @given(programs(), ways())
+        @given(programs(operations), ways())
         def drawn(program, way):
             global tried
             tried += 1

@@ -18,6 +18,12 @@ OPERATIONS = [
 ]
 
 
+def named(names: str) -> list[Any]:
+    """Some of the operations, by their modules and functions: ``window_drawing.window,joins.table``."""
+    wanted = names.split(",")
+    return [each for each in dict.fromkeys(OPERATIONS) if f"{each.__module__.rpartition('.')[2]}.{each.__name__}" in wanted]
+
+
 @st.composite
 def programs(draw: Any, operations: Any = OPERATIONS, most: int = 5) -> Program:
     """Programs of one or two sources and one to five operations."""
