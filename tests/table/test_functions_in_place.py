@@ -1,4 +1,7 @@
-"""Functions of joins and tables that change what they are given have the results of those that do not."""
+"""Functions of joins and tables that change what they are given have the results of those that do not.
+
+Those of other joins, and of aggregates, are drawn (``tests/programs``).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from hypothesis import strategies as st
 from engine.inprocess import LEDGERS, LedgerSink, SplitSource
 from engine.test_same_results import backends, config, crashes, few, lab
 from holdfast.common import Time, WatermarkStrategy
-from holdfast.datastream import ProcessJoinFunction
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.table import KStream
 
@@ -35,14 +37,6 @@ def fresh(left: Any, right: Any) -> Any:
     return in_place(copy.deepcopy(left), copy.deepcopy(right))
 
 
-class Pair(ProcessJoinFunction):
-    def __init__(self, joiner: Callable[[Any, Any], Any]) -> None:
-        self.joiner = joiner
-
-    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
-        yield self.joiner(left, right)
-
-
 def pairs(stream: Any) -> KStream:
     return KStream.of(stream, lambda record: record["key"])
 
@@ -56,49 +50,23 @@ def windowed(left: Any, right: Any, joiner: Any) -> Any:
     return keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(4))).apply(joiner)
 
 
-def tables(how: str, **options: Any) -> Any:
-    def join(left: Any, right: Any, joiner: Any) -> Any:
-        joined = getattr(pairs(left).to_table(), how)(pairs(right).to_table(), joiner, **options)
-        # What is taken back must be what was added.
-        counts = joined.group_by(lambda key, row: ((key, row["n"]), row["n"])).aggregate(
-            lambda: {"rows": 0}, lambda g, v, held: {"rows": held["rows"] + 1}, lambda g, v, held: {"rows": held["rows"] - 1}
-        )
-        return joined.to_changes().union(counts.to_changes())
-
-    return join
-
-
-def add_in_place(group: Any, value: Any, held: Any) -> Any:
-    held["sum"] += value["n"]
-    return held
-
-
-def add_fresh(group: Any, value: Any, held: Any) -> Any:
-    return {"sum": held["sum"] + value["n"]}
-
-
-def aggregated(left: Any, right: Any, joiner: Any) -> Any:
-    adder = add_in_place if joiner is in_place else add_fresh
-    return pairs(left).group_by_key().aggregate(lambda: {"sum": 0}, adder).to_changes()
+def by_foreign_key(left: Any, right: Any, joiner: Any) -> Any:
+    joined = pairs(left).to_table().join(pairs(right).to_table(), joiner, foreign_key_extractor=lambda row: row["other"])
+    # What is taken back must be what was added.
+    counts = joined.group_by(lambda key, row: ((key, row["n"]), row["n"])).aggregate(
+        lambda: {"rows": 0}, lambda g, v, held: {"rows": held["rows"] + 1}, lambda g, v, held: {"rows": held["rows"] - 1}
+    )
+    return joined.to_changes().union(counts.to_changes())
 
 
 JOINS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "KTable.join": tables("join"),
-    "KTable.left_join": tables("left_join"),
-    "KTable.outer_join": tables("outer_join"),
-    "KTable.join by foreign key": tables("join", foreign_key_extractor=lambda row: row["other"]),
+    "KTable.join by foreign key": by_foreign_key,
     "KStream.join": lambda left, right, joiner: pairs(left).join(pairs(right).to_table(), joiner).to_data_stream(),
     "KStream.join, versioned": lambda left, right, joiner: (
         pairs(left).left_join(pairs(right).to_table(history_retention=Time.seconds(1)), joiner).to_data_stream()
     ),
-    "KGroupedStream.aggregate": aggregated,
     "temporal_join": lambda left, right, joiner: (
         (lambda one, two: one.temporal_join(two))(*by_key(left, right)).left_outer().apply(joiner)
-    ),
-    "interval_join": lambda left, right, joiner: (
-        (lambda one, two: one.interval_join(two))(*by_key(left, right))
-        .between(Time.milliseconds(-2), Time.milliseconds(3))
-        .process(Pair(joiner))
     ),
     "window join": windowed,
 }
