@@ -48,3 +48,9 @@ def test_a_log_that_grows_during_the_probes_is_seen_to_grow(position, ahead, gro
         return found
 
     assert has_successor(exists, position) == (ahead > 0)
+
+
+def the_milestones_of_a_log_are_the_multiples_of_each_power_in_the_block_of_its_end():
+    assert [p for p in range(1, 2086) if is_milestone(p, 2085)] == [1024, 2048, *range(2080, 2086)]
+    assert [p for p in range(1, 34) if is_milestone(p, 33)] == [32, 33]
+    assert [p for p in range(1, 32) if is_milestone(p, 31)] == list(range(1, 32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from holdfast.runtime.time.job_clock import JobClock, Step
+from holdfast.runtime.time.job_clock import _TOLERANCE_MS, JobClock, Step
 
 HOUR = 3_600_000
 
@@ -62,3 +62,34 @@ def test_time_never_goes_back_nor_stands_still():
         clock.tick(HOUR * 1000 + round(1000 * seconds) + chance.choice([0, 0, 0, 2000, -2000, HOUR, -HOUR]), seconds)
         assert clock.now > before
         before = clock.now
+
+
+def a_new_clock_has_no_time_and_follows_the_wall_clock_at_its_speed():
+    clock = JobClock()
+    assert (clock.now, clock.ahead_ms, clock.speed) == (0, 0, 1.0)
+    assert clock.tick(HOUR, 7.0) is None
+    assert (clock.now, clock.ahead_ms) == (HOUR, 0)
+
+
+def a_moment_without_length_moves_no_time_by_itself():
+    """Two ticks in one moment of the monotonic clock, of which the second sees the wall clock ahead."""
+    clock = JobClock()
+    clock.tick(HOUR, 1.0)
+    assert clock.tick(2 * HOUR, 1.0) is Step.FORWARD
+    assert (clock.now, clock.ahead_ms) == (HOUR, HOUR)
+
+
+def a_clock_that_is_set_back_at_once_is_told_as_such():
+    clock = JobClock()
+    clock.tick(HOUR, 0.0)
+    assert clock.tick(HOUR - 100_000, 0.0) is Step.BACK
+    assert clock.tick(HOUR - 99_900, 0.1) is None  # it is told once
+
+
+def a_step_back_that_is_tolerated_changes_no_speed():
+    told = {}
+    for back in (_TOLERANCE_MS, _TOLERANCE_MS + 1):
+        clock = JobClock()
+        clock.tick(HOUR, 0.0)
+        told[back] = clock.tick(HOUR - back, 0.0), clock.speed
+    assert list(told.values()) == [(None, 1.0), (Step.BACK, 0.5)]

@@ -190,3 +190,25 @@ def test_only_errors_of_mistakes_and_only_where_holdfasts_own_code_raises_them_a
         call()
     mistake = kind in (KeyError, TypeError, AttributeError, IndexError, AssertionError)
     assert is_bug(raised.value) == (mistake and names[-1].partition(".")[0] == "holdfast")
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        ("fixed-delay", {"attempts": 0, "delay": 0}),
+        ("failure-rate", {"max-failures-per-interval": 1, "failure-rate-interval": 1, "delay": 0}),
+        (
+            "exponential-delay",
+            {"initial-backoff": 1, "backoff-multiplier": 1.0, "reset-backoff-threshold": 1, "jitter-factor": 0.0},
+        ),
+    ],
+)
+def the_least_settings_of_a_strategy_are_taken_and_smaller_ones_refused(kind, least):
+    given = {"restart-strategy.type": kind}
+    given |= {f"restart-strategy.{kind}.{name}": str(value) for name, value in least.items()}
+    restart_strategy(given)
+    for name, value in least.items():
+        option = f"restart-strategy.{kind}.{name}"
+        smaller = value - 1 if isinstance(value, int) else value - 0.1
+        with pytest.raises(ConfigurationError, match=option):
+            restart_strategy({**given, option: str(smaller)})
