@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.paths import JobPaths, StateFileName, new_attempt, restored_position, safe_name
+from holdfast.checkpoint.paths import (
+    HoldName,
+    JobPaths,
+    StateFileName,
+    names_checkpoint,
+    new_attempt,
+    restored_position,
+    safe_name,
+)
 from holdfast.errors import ConfigurationError
 
 
@@ -43,6 +51,38 @@ def test_a_log_entrys_name_tells_its_position():
     assert paths.parse_log_entry(paths.part_file(paths.log_entry(17))) == 17
     assert paths.parse_log_entry("job/log/readme") is None
     assert paths.parse_state_file("job/state/readme") is None
+
+
+def the_objects_of_a_job_have_these_names():
+    """Other releases find them by the same ones."""
+    paths = JobPaths.of("a job")
+    job = "a-job-" + safe_name("a job")[-8:]
+    hold = HoldName(17, 600, "5e1f" * 8)
+    names = {
+        paths.visible: "visible",
+        paths.log_prefix: "log/",
+        paths.state_prefix: "state/",
+        paths.probe_prefix: "check/",
+        paths.hold(hold): "holds/00000000000000000017-600-5e1f5e1f5e1f5e1f5e1f5e1f5e1f5e1f",
+        paths.heartbeat("driver-2"): "leader/driver-2",
+        paths.standstill("host-1", 77): "slots/host-1-77",
+        paths.archive(1_700_000_000_000, "ab12"): "history/001700000000000-ab12",
+        paths.state_file(3, 17, "sum", 2, "ab12", "delta"): "state/0000000003-00000000000000000017-sum-00002-ab12.delta",
+    }
+    assert list(names) == [f"{job}/{name}" for name in names.values()]
+    assert paths.parse_hold(paths.hold(hold)) == hold
+    assert paths.parse_hold("a-job/holds/readme") is None
+    manifest = paths.parse_state_file(paths.manifest(3, 17))
+    assert manifest is not None
+    assert manifest == StateFileName(3, 17, "metadata", 0, manifest.attempt, "manifest")
+
+
+@pytest.mark.parametrize(
+    ("path", "checkpoint"),
+    [("17", True), ("s3://bucket/job/log/017/ ", True), ("s3://bucket/17/savepoint-5e1f07", False), ("/17/x17", False)],
+)
+def a_path_that_ends_with_a_number_names_a_checkpoint(path: str, checkpoint: bool):
+    assert names_checkpoint(path) is checkpoint
 
 
 def test_a_probes_name_tells_its_age():

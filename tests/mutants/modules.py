@@ -21,7 +21,7 @@ MODULES = {
     "runtime/protocol/restart.py": ["runtime/test_restart.py"],
     "runtime/protocol/resumption.py": ["runtime/test_completion.py", "simulator/test_protocol.py"],
     "runtime/protocol/savepoint_requests.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
-    "runtime/protocol/sources.py": ["runtime/test_sources.py"],
+    "runtime/protocol/sources.py": ["runtime/test_sources.py", "runtime/test_machine.py"],
     "runtime/protocol/unaligned.py": ["runtime/test_unaligned.py"],
     "runtime/task/event_times.py": ["runtime/test_event_times.py"],
     "runtime/task/split_merge.py": ["runtime/test_split_merge.py", "connectors/test_file_source.py"],

@@ -367,7 +367,8 @@ def columns(d: Drawing, of: str) -> Any:
     aggregates = 'total=batches.Sum("number"), most=batches.Max("number"), least=batches.Min("number"), '
     aggregates += 'several=batches.CountDistinct("number")'
     text = f'{rows}.key_by(batches.col("key")).window({drawn.text}).agg({aggregates}).map(of_columns)'
-    return d.add(text, Stream(tuple(elements), ordered=stream.ordered, elements_of_windows=True), of, stage=1)
+    ordered = stream.ordered and drawn.kind != "own"  # of these windows, several end at one time
+    return d.add(text, Stream(tuple(elements), ordered=ordered, elements_of_windows=True), of, stage=1)
 
 
 OPERATIONS = [
