@@ -161,7 +161,7 @@ def _filled(number: int, root: Path, rows: int, epochs: int) -> dict[str, Any]:
     order = subtask.pick.sample(subtask.keys, len(subtask.keys))
     for at in range(0, len(order), FILLED):
         subtask.run_epoch(order[at : at + FILLED])
-    for due in (lambda handles: None, lambda handles: Base(), lambda handles: None):
+    for due in (lambda *_: None, lambda *_: Base(), lambda *_: None):
         subtask.settle()
         keyed_backend.due = due
         subtask.run_epoch(order[:1])

@@ -236,7 +236,7 @@ def _change(number: int, root: Path, rows: int, changed: int, epochs: int, cycle
     subtask.settle()
     subtask.run_epoch(order[:1])
     if cycle:  # it begins with a base
-        decide, keyed_backend.due = keyed_backend.due, lambda handles: Base()
+        decide, keyed_backend.due = keyed_backend.due, lambda *_: Base()
         subtask.run_epoch(order[:1])
         keyed_backend.due = decide
         subtask.settle()

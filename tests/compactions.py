@@ -13,10 +13,10 @@ MOST = 6
 """The most deltas before a base begins."""
 
 
-def anything(seed: int) -> Callable[[Sequence[KeyedHandle], bool], Base | Merge | None]:
+def anything(seed: int) -> Callable[[Sequence[KeyedHandle], bool, int], Base | Merge | None]:
     """A substitute for `compaction.due`: some base, some merge, or nothing, the same for the same handles."""
 
-    def due(handles: Sequence[KeyedHandle], linked: bool) -> Base | Merge | None:
+    def due(handles: Sequence[KeyedHandle], linked: bool, epochs: int) -> Base | Merge | None:
         *_, own = handles
         count = len(own.deltas)
         if len(handles) > 1 or count >= MOST:

@@ -128,7 +128,7 @@ def run(job: Lab, drivers: list[tuple[int, str, int, bool]], last: int) -> None:
 def a_store_made_of_the_log_has_no_file_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB numbers the files of each store from the same number on, so that another file has the same name."""
     monkeypatch.setattr(
-        holdfast.state.backends.keyed_backend, "due", lambda handles, _: Base() if len(handles[-1].deltas) > 1 else None
+        holdfast.state.backends.keyed_backend, "due", lambda handles, *_: Base() if len(handles[-1].deltas) > 1 else None
     )
     opened = RocksDBLocalStore.open
     shared: list[str] = []

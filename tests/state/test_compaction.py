@@ -45,17 +45,19 @@ class Epochs:
         self._kept = kept
         self.handle = KeyedHandle(0, 127, base=[_file(base)])
         self.changed = self.written = 0
-        self.bases = 0
+        self.bases = self.epochs = 0
 
     def end(self, size: int) -> None:
         """End an epoch with a delta of this size."""
         self.changed += size
         self.written += size
         self.handle = KeyedHandle(0, 127, base=self.handle.base, deltas=[*self.handle.deltas, _file(size)])
-        while (what := due([self.handle], self._linked)) is not None:
+        self.epochs += 1
+        while (what := due([self.handle], self._linked, self.epochs)) is not None:
             deltas = self.handle.deltas
             if isinstance(what, Base):
                 self.bases += 1
+                self.epochs = 0
                 self.written += 0 if self._linked else self._base
                 self.handle = KeyedHandle(0, 127, base=self.handle.base)
             else:
@@ -86,11 +88,12 @@ def the_changes_of_a_part_of_the_state_are_written_one_and_a_half_times_at_most(
 @pytest.mark.parametrize("base", [25 * MB, 400 * MB, 2500 * MB, 100_000 * MB])
 def the_deltas_of_a_large_state_stay_below_a_sixteenth_of_it_with_linked_bases(base: int, share: float) -> None:
     epochs = Epochs(base, 1.0, linked=True)
-    most = max(64 * MB, min(2.5 * base, max(256 * MB, base / 16)))
+    least = min(2.5 * base, max(256 * MB, base / 16))
+    most = max(64 * MB, least)
     while epochs.bases < 3:
         epochs.end(int(base * share))
         assert sum(map(size_of, epochs.handle.deltas)) <= most
-    assert epochs.changed > 3 * most, "no base comes earlier"
+    assert epochs.changed > 3 * least, "no base comes earlier"
     assert epochs.written <= 2 * epochs.changed, "of the base, nothing is written again; tiny deltas may be merged"
 
 
@@ -152,6 +155,18 @@ def the_tiny_changes_of_a_large_state_are_merged_again_and_again_without_a_base(
     assert not epochs.bases
     assert len(epochs.handle.deltas) < 3 * 64
     assert epochs.written <= 3.5 * epochs.changed
+
+
+def a_small_state_has_a_base_after_a_few_megabytes_of_changes_but_not_in_each_few_epochs() -> None:
+    epochs = Epochs(500_000, 1.0)
+    for _ in range(640):
+        epochs.end(20_000)
+        assert sum(map(size_of, epochs.handle.deltas)) <= 4 * MB + 20_000
+    assert epochs.bases == 640 * 20_000 // (4 * MB)
+    epochs = Epochs(500_000, 1.0)
+    for _ in range(640):
+        epochs.end(400_000)
+    assert epochs.bases == 640 // 64
 
 
 @pytest.mark.parametrize("size", [3_000_000, 4_100_000, 5_000_000])
@@ -247,7 +262,7 @@ def a_restart_after_a_merge_of_the_last_settled_delta_reads_the_merged_one_and_n
     with monkeypatch.context() as settling:
         settling.setattr(keyed_backend, "_CHANGED", -1)
         write(backend, range(9, 10))
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
     write(backend, range(10, 15))
     deltas = backend.checkpoints[-1][0][-1].deltas
     assert len(deltas) == 4 + 1 + 3
@@ -289,7 +304,7 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
         written.clear()
         backend.checkpoint()
         epochs.append(sum(written))
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
+        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
         changed = random.Random(len(epochs)).sample(range(6000), 300)
         texts.update((key, f"at {len(epochs)}" * 30) for key in changed)
     assert 12 <= len(epochs) <= 40
@@ -320,7 +335,7 @@ def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evi
             keys += 1000
             if len(backend.state.spaces["keyed"].table().rows) < keys:
                 if not epochs:
-                    patched.setattr(keyed_backend, "due", lambda handles, _: Base())
+                    patched.setattr(keyed_backend, "due", lambda handles, *_: Base())
                     written.clear()
                 epochs += 1
             backend.checkpoint()
@@ -349,7 +364,7 @@ def a_window_that_is_dropped_while_rows_go_to_the_store_leaves_none_there(
             backend.use(key, window)
             backend.handles["text"].update("x" * 40)
     backend.checkpoint()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
     backend.checkpoint()
     windows = backend.spaces[True]
     assert windows.table(0).in_store, "rows of the first window are there"
@@ -400,7 +415,7 @@ def a_merge_of_deltas_that_take_much_memory_leaves_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, merged: int
 ) -> None:
     monkeypatch.setattr(delta_merge, "_AT_ONCE", memory)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(25))
     backend.checkpoint()
@@ -423,7 +438,7 @@ def a_merge_that_would_keep_nearly_all_joins_the_files_of_the_other_deltas(
 
     monkeypatch.setattr(DeltaFiles, "join", counted)
     monkeypatch.setattr(delta_merge, "_AT_ONCE", 0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, _: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT], tmp_path)
     for epoch in range(26):
         for key in range(100):

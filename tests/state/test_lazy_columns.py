@@ -188,7 +188,7 @@ def test_values_that_are_hardly_used_leave_rows_that_were_loaded_without_them(ba
 
 def the_stubs_are_there_after_a_restart(backend: Backend, values_read: list[int], monkeypatch: pytest.MonkeyPatch):
     let_unread(backend)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, linked: Base())
+    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
     backend.begin_base()
     backend.checkpoint()
     for elsewhere in (False, True):

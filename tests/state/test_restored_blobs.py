@@ -70,7 +70,7 @@ class Stored(Backend):
 
     def base(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(keyed_backend, "due", lambda handles, _: Base())
+            patched.setattr(keyed_backend, "due", lambda handles, *_: Base())
             self.begin_base()
         self.checkpoint()
 

@@ -4,6 +4,8 @@ A base bounds the bytes that a restore reads, merges the number of files. Both w
 
 - A base is due when the deltas since the last one are `RATIO` times as large. An epoch's changes are thus written
   ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
+- The base of a small state is small, too, but costs some requests and a flush of the local store. So up to `ENOUGH` bytes of
+  deltas it also waits for `AMORTISED` epochs.
 - A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
   take less of the disk.
 - The newest small deltas are merged when more than `INLINE` bytes of them are in the checkpoint's metadata
@@ -28,8 +30,12 @@ __all__ = ["INLINE", "LARGEST_INLINE", "Base", "Merge", "due", "part_of"]
 
 RATIO = 2.5
 """Bytes of deltas, for each byte of the last base, at which the next one is due."""
+LEAST = 4 << 20
+"""Bytes of deltas up to which no base is due, however small the last one is: a restore applies them within a second."""
 ENOUGH = 64 << 20
-"""Bytes of deltas up to which no base is due, however small the last one is."""
+"""Bytes of deltas up to which no base is due before `AMORTISED` epochs."""
+AMORTISED = 64
+"""Epochs since the last base beside which the requests of the next one are few."""
 LINKED_RATIO = 0.0625
 """The ratio for bases that share their files with the local store."""
 LINKED_ENOUGH = 256 << 20
@@ -64,12 +70,13 @@ class Merge(NamedTuple):
     end: int
 
 
-def due(handles: Sequence[KeyedHandle], linked: bool = False) -> Base | Merge | None:
+def due(handles: Sequence[KeyedHandle], linked: bool = False, epochs: int = 0) -> Base | Merge | None:
     """What to write after a checkpoint with these handles. Those of several predecessors become one base.
 
     Args:
         handles: The handles of a subtask.
         linked: Whether the files of a base are links to those of the local store.
+        epochs: The number of epochs since the last base began.
 
     >>> from holdfast.checkpoint.handles import IndexedFile
     >>> due([KeyedHandle(0, 127, deltas=[IndexedFile(str(n), 1000, b"") for n in range(65)])])
@@ -79,7 +86,7 @@ def due(handles: Sequence[KeyedHandle], linked: bool = False) -> Base | Merge | 
         return Base()
     sizes = [size_of(each) for handle in handles for each in handle.deltas]
     base = sum(size_of(each) for handle in handles for each in handle.base)
-    most = max(ENOUGH, RATIO * base)
+    most = max(LEAST if epochs >= AMORTISED else ENOUGH, RATIO * base)
     if linked:
         most = min(most, max(LINKED_ENOUGH, LINKED_RATIO * base))
     if sum(sizes) > most or len(sizes) >= MOST_DELTAS:

@@ -224,7 +224,8 @@ class KeyedStateBackend:
         self._changed += self.state.touched_memory
         if self._local.fetching:  # retention must keep its files, and RocksDB cannot copy them yet
             return
-        wanted = due(handles, self._bases.linked) if self._pending is None else None
+        epochs = epoch - handles[-1].base_epoch
+        wanted = due(handles, self._bases.linked, epochs) if self._pending is None else None
         if wanted is not None and self._failures:  # a base needs no delta, which may be damaged
             wanted = Base()
         if self._flushing is None and self._flush_is_due(handles, wanted):

@@ -184,7 +184,10 @@ class TimerChunks:
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers."""
         chunks = self._of(bucket)
-        self._store.write(self._puts(bucket, added, removed))
+        if 2 * len(removed) > chunks.added + chunks.removed:  # most came and went before they could be stored
+            removed = self.load(bucket).intersection(removed)
+        if added or removed:
+            self._store.write(self._puts(bucket, added, removed))
         chunks.added += len(added)
         chunks.removed += len(removed)
         self._merge_if_worth_it(bucket, chunks)
