@@ -1,9 +1,9 @@
 """Recovery follows what is alive: processor time to restore a small state of which much has changed since its base.
 
 40,000 keys have a row and a timer each. 4,000 records a second change rows and move timers, in epochs of a quarter of a
-second, on the real state backend. Then the state is restored on another host, from the checkpoint with the most bytes. All rows and
-timers are checked. The bar is 2 s of processor time. Bytes and requests of all that was written are counted, as an object
-store sees them: nothing is linked.
+second, on the real state backend. Then the state is restored on another host, from the checkpoint with the most bytes. All
+rows and timers are checked. The bar is 2 s of processor time. Bytes and requests of all that was written are counted, as an
+object store sees them: nothing is linked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recovery follows what is alive: changes of rows are merged, and a small state has a new base after few bytes of changes."""
+"""Recovery follows what is alive: changes of rows are merged, and a small state has a new base after few changes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backends import compaction
 from holdfast.state.backends.backend import size_of
 from holdfast.state.cells.row_pieces import encoded_rows
