@@ -8,7 +8,7 @@ import subprocess
 __all__ = ["leave_running"]
 
 _left: list[int] = []
-"""Their process ids."""
+"""The process ids of these children."""
 
 
 def leave_running(process: subprocess.Popen[bytes]) -> None:

@@ -20,7 +20,7 @@ class LocalDirectory:
     """A directory below ``io.tmp.dirs`` that is made when it is first needed."""
 
     trusted: str
-    """A directory above it whose rights are the user's own business."""
+    """A directory above it whose permissions are left to the user."""
     path: str
 
     def make(self) -> str:
@@ -48,7 +48,7 @@ class LocalDirectory:
 
 
 def _open_to_others(status: os.stat_result) -> str:
-    """Why others may reach the content of what has this status; empty if they may not."""
+    """Why other users can reach the content, according to its status; empty if they cannot."""
     if not stat.S_ISDIR(status.st_mode):
         return "is a link or a file, not a directory"
     if status.st_uid != os.geteuid():

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 __all__ = ["await_end"]
 
 _LOOK_EVERY = 0.1
-"""Seconds between two looks where the system cannot wait for a process."""
+"""Polling interval, in seconds, on systems that cannot wait for a process."""
 
 
 def await_end(process: int, seconds: float | None = None) -> bool:

@@ -47,17 +47,17 @@ __all__ = ["SlotClient", "stuck_file"]
 log = logging.getLogger("holdfast.slot")
 
 _ANSWER_TIMEOUT = 20.0
-"""A slot that accepts no call for this time (seconds) is stopped or hangs."""
+"""Seconds after which a slot that accepts no call counts as stopped or hung."""
 _END_TIMEOUT = 1.0
-"""The time (seconds) in which a process that was killed has ended after it has closed its connections."""
+"""Seconds that a killed process may take to end after its connections have closed."""
 _LOAD_TIMEOUT = 60.0
-"""The time (seconds) in which a slot loads a job for which it stands by."""
+"""Seconds that a slot may take to load a job for which it stands by."""
 _RETIRE_TIMEOUT = 4.0
-"""The same at the end of the job, when nothing is lost with the slot: it may still work on what was cancelled."""
+"""The same at the end of the job, when the slot may still work on a cancelled task: killing it loses nothing."""
 
 
 def stuck_file(path: str) -> str:
-    """Where the slot with the socket at a path has its lines written if it is stuck."""
+    """The file into which the slot with this socket writes its stacks if it is stuck."""
     return f"{path}.stuck"
 
 
@@ -82,7 +82,7 @@ class SlotClient:
         self._path = os.path.join(directory.path, f"slot-{slot}.sock")
         self.stuck = stuck_file(self._path)
         self.process = 0
-        """The process of the slot that was called last; 0: none was."""
+        """The process of the slot that was last called; 0 before the first call."""
 
     def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Run a task: yields the frames it sends with their partitions, last (-1, report).

@@ -28,12 +28,12 @@ log = logging.getLogger("holdfast.slot")
 FORKS = b"+"
 """The answer of a starter that forks the slot."""
 _TIMEOUT = 60.0
-"""The time (seconds) for a starter's imports and a slot's start."""
+"""Seconds that a starter's imports and a slot's start may take."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a slot takes over from the task that asks for it."""
+    """The settings that a slot takes over from the task that asks for it."""
 
     environment: Mapping[str, str]
     python_path: Sequence[str]

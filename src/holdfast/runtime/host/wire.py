@@ -36,13 +36,13 @@ _BUFFER = 1 << 20
 
 
 _WAITING = 1024
-"""The most connections that wait to be accepted."""
+"""Limit of connections that wait to be accepted."""
 _LONGEST_ADDRESS = 107
 """The kernel's limit for the address of a Unix socket, in bytes."""
 
 
 class WireClosed(ConnectionError):
-    """The other side has gone."""
+    """The other side has closed the connection."""
 
 
 def connect(path: str) -> socket.socket | None:
@@ -58,7 +58,7 @@ def connect(path: str) -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """Listen on a Unix socket at a path, in place of whoever did before."""
+    """Listen on a Unix socket at a path, and replace an earlier listener."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     new = f"{path}.new"  # clients that find the socket at its path find it listening
     with contextlib.suppress(FileNotFoundError):

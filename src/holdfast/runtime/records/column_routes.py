@@ -14,7 +14,7 @@ __all__ = ["members", "plain_keys", "subtasks"]
 Assign = Callable[[list[Any]], list[int]]
 """The subtasks of keys."""
 _CLOSE = 1 << 12
-"""Numbers within such a distance are counted, which takes less time than to sort or hash them."""
+"""Range of numbers up to which they are counted, which is faster than sorting or hashing."""
 
 
 def plain_keys(keys: ColumnKeys) -> bool:

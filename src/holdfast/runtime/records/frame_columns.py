@@ -17,7 +17,7 @@ __all__ = ["PACKED", "pack_columns", "unpack_columns"]
 
 _COLUMNS, _WITH_TUPLE_KEYS = 1, 2
 PACKED = (_COLUMNS, _WITH_TUPLE_KEYS)
-"""The first bytes of packed frames. That of a pickle is another one."""
+"""The first bytes of packed frames; a pickle never begins with one of them."""
 _HEAD = struct.Struct("<BqIbbb")
 """The first byte, watermark, number of records, of fields (0: the values are alone; negative: those of dictionaries, whose
 names are the first column), place of the timestamps, of the keys. With tuple keys the last is the number of their fields,
@@ -25,7 +25,7 @@ whose places follow."""
 _COLUMN = struct.Struct("<cI")
 """The type's code, and the number of bytes."""
 _NONE, _OWN = -1, -2
-"""Places: there are none; a column of its own, behind those of the fields."""
+"""Places: no such column; a column of its own, behind those of the fields."""
 _MOST_FIELDS = 100
 _CODES = {int: b"q", float: b"d", str: b"s"}
 _PICKLE = b"p"
@@ -109,7 +109,7 @@ def _packed(column: list[Any]) -> tuple[bytes, bytes] | None:
 
 
 def _nuls(text: bytes) -> int:
-    """The number of zero bytes. Where this is compiled, the processor compares 16 at a time, `count` one."""
+    """The number of zero bytes. Compiled, it compares 16 bytes at a time, where `count` compares one."""
     found = 0
     for byte in text:
         found += byte == 0

@@ -40,7 +40,7 @@ __all__ = [
 
 _BARRIER = struct.Struct("<qIq??")
 _BY_COLUMNS = compiled.IN_USE
-"""Whether plain records are packed as columns: in plain Python, it takes as long as a pickle, or longer. All read both."""
+"""Whether plain records are packed as columns: only if compiled; in plain Python a pickle is as fast. All read both."""
 _MOST_FIELDS = 4096
 """Fields of tuples or dictionaries in a frame: about 700 dictionaries of six fields, which take half a megabyte."""
 
@@ -57,7 +57,7 @@ class Barrier(NamedTuple):
     watermark: int
     idle: bool
     held: bool = False
-    """Whether records are held back before the channel, which a later epoch will bring."""
+    """Whether the sender holds back records for a later epoch."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Frame:
         return Frame(0, values, timestamps, keys, locations)
 
     def extend(self, values: Any, timestamps: Any, keys: Any) -> bool:
-        """Add records; False if they do not go with the others: columns with rows, or those with timestamps with others."""
+        """Add records; False if they do not fit: columns and rows do not mix, nor records with and without timestamps."""
         held, given = columns_of(self.values), columns_of(values)
         if (self.timestamps is None) != (timestamps is None) or (held is None) != (given is None):
             return False

@@ -44,7 +44,7 @@ def getter(function: Any, arguments: int = 1) -> Getter | None:
 
 
 def read_all(read: Getter | None, values: Iterable[Any]) -> list[Any] | None:
-    """The field of each value; None if that fails, or without a getter: the function itself tells what is wrong."""
+    """The field of each value; None without a getter, or if it fails: the function itself then shows what is wrong."""
     if read is None:
         return None
     try:

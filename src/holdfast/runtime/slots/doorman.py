@@ -30,7 +30,7 @@ class Doorman:
         self._leave, self._left = socket.socketpair()
         self._thread = threading.Thread(target=self._watch, name="doorman", daemon=True)
         self.call: tuple[Wire, Message] | None = None
-        """The call that has come, with its first message."""
+        """The waiting call, with its first message."""
 
     def __enter__(self) -> Doorman:
         self._thread.start()

@@ -47,7 +47,7 @@ _COLLECT_EVERY = 32
 _COLLECT_ALL_EVERY = 4096
 """Calls between two full garbage collections, for cycles that a program drops late. They take 0.5 s for a million rows."""
 _IDLE_LIMIT = 900.0
-"""A slot without calls for this time (seconds) ends; the next call starts it again."""
+"""Seconds without a call after which a slot ends; the next call starts it again."""
 
 
 class SlotServer:
@@ -61,7 +61,7 @@ class SlotServer:
         self._orphaned = False
         self._started = ""
         self._ended: set[str] = set()
-        """The starts of the job whose tasks have no business here any more."""
+        """The ended starts of the job; their tasks are refused."""
         self._host: TaskHost | None = None
         self._early: EarlyRestore | None = None
         self._last_call = time.monotonic()

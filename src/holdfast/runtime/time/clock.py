@@ -22,7 +22,7 @@ __all__ = ["Clock", "EventTime", "GroupTime", "Passing"]
 T = TypeVar("T")
 
 GroupTime = tuple[int, int, int]
-"""The first and the last of some key groups, and the watermark up to which an operator has fired for them."""
+"""The first and last of a range of key groups, and the watermark up to which an operator has fired for them."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class EventTime:
     watermark: int = MIN_TIMESTAMP
     """Everything up to here has fired."""
     ahead: tuple[GroupTime, ...] = ()
-    """Key groups for which more has fired: before a rescaling they belonged to a subtask that was further."""
+    """Key groups that have fired further: before a rescaling they belonged to a subtask that was ahead."""
 
 
 @dataclass
@@ -58,19 +58,19 @@ class _Ahead:
         self._watermarks = {group: watermark for first, last, watermark in times for group in range(first, last + 1)}
 
     def beyond(self, watermark: int) -> _Ahead | None:
-        """Those that are ahead of a watermark; None without any."""
+        """The key groups that are ahead of a watermark; None if there are none."""
         times = [time for time in self.times if time[2] > watermark]
         if len(times) == len(self.times):
             return self
         return _Ahead(times, self._max_parallelism) if times else None
 
     def of(self, keys: Iterable[Any]) -> list[int]:
-        """The event time of each key; for one that is not ahead the least."""
+        """The event time of each key; the least timestamp for a key that is not ahead."""
         watermarks = self._watermarks
         return [watermarks.get(group, MIN_TIMESTAMP) for group in self._groups_of(list(keys))]
 
     def unfired(self, pairs: Iterable[tuple[Any, T]], time: int) -> Iterator[tuple[Any, T]]:
-        """The pairs of a key and something for whose keys nothing of this time has fired."""
+        """The pairs whose keys have not fired for this time."""
         listed = list(pairs)
         for pair, watermark in zip(listed, self.of(key for key, _ in listed)):
             if watermark < time:
@@ -89,7 +89,7 @@ class _Ahead:
 
 @dataclass
 class Clock:
-    """The two times of an operator. Both move between batches only."""
+    """The two times of an operator. They move only between batches."""
 
     watermark: int = MIN_TIMESTAMP
     """Event time."""
@@ -98,14 +98,14 @@ class Clock:
     late: list[LateRecord] = field(default_factory=list)
     """The first late records that were dropped in the epoch."""
     passing: Passing = field(default_factory=Passing)
-    """What its elements are."""
+    """The records that pass through the operator."""
     fired: int = MIN_TIMESTAMP
-    """The watermark up to which the operator has fired for all keys: its event time, until the advance to that is over."""
+    """The watermark up to which the operator has fired for all keys. It lags behind event time during an advance."""
     ahead: _Ahead | None = None
-    """The key groups for which it has fired more."""
+    """The key groups that have fired further."""
 
     def restore(self, time: EventTime, max_parallelism: int) -> None:
-        """Go on from a checkpoint."""
+        """Restore from a checkpoint."""
         self.watermark = self.fired = time.watermark
         self.ahead = _Ahead(time.ahead, max_parallelism) if time.ahead else None
 
@@ -130,7 +130,7 @@ class Clock:
         return self.watermark if self.ahead is None else max(self.watermark, *self.ahead.of((key,)))
 
     def unfired(self, pairs: Iterable[tuple[Any, T]], time: int) -> Iterable[tuple[Any, T]]:
-        """Those of a key and something for whose keys nothing of this time has fired."""
+        """The pairs whose keys have not fired for this time."""
         return pairs if self.ahead is None else self.ahead.unfired(pairs, time)
 
     def process_by_key(self, process: Emit, batch: RecordBatch) -> None:

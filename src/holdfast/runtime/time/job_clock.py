@@ -7,9 +7,9 @@ from enum import Enum
 __all__ = ["JobClock", "Step"]
 
 _TOLERANCE_MS = 60_000
-"""Smaller steps of the wall clock are followed at once, and cause no warning."""
+"""Steps of the wall clock below this size are followed at once, without a warning."""
 _PATIENCE = 60.0
-"""Seconds for which a larger step forward must last until it is followed: most are mistakes that are corrected soon."""
+"""Seconds that a larger step forward must last before it is followed: most are mistakes that are soon corrected."""
 _HALF = 0.5
 """The speed of processing time while it is ahead of the wall clock."""
 
@@ -44,12 +44,12 @@ class JobClock:
     def __init__(self) -> None:
         self.now = 0
         self.speed = 1.0
-        """Of the time until the next tick."""
+        """The speed of processing time until the next tick."""
         self.ahead_ms = 0
         """How far the wall clock is ahead, or behind if negative."""
         self._time = 0.0
         self._at: float | None = None
-        """Of the last tick, in seconds of the monotonic clock."""
+        """The last tick, in seconds of the monotonic clock."""
         self._forward_since: float | None = None
         self._told_back = False
 
@@ -95,6 +95,6 @@ class JobClock:
         return Step.BACK
 
     def reached(self, time: int) -> None:
-        """Time is at least here: a task or the checkpoint has come to it."""
+        """Move time to at least this: a task or the checkpoint has reached it."""
         if time > self.now:
             self.now, self._time = time, float(time)

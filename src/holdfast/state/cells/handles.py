@@ -142,11 +142,11 @@ class ValueHandle(Handle):
     def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self.reads = 0
-        """Reads, until the space takes the number."""
+        """Reads since the space last took the number."""
         self.replaced = 0
-        """Writes of a value in place of another one, until then."""
+        """Replacements of a value since then."""
         self.added = 0
-        """Writes of a value where there was none, until then."""
+        """Writes of a first value since then."""
 
     def value(self) -> Any:
         """The value; None when empty."""
@@ -266,7 +266,7 @@ class PackedListHandle(ListHandle):
         if numbers is None:
             self.hold(self._all_fitted(elements))
             return
-        row = self._space.row  # as `hold` does, whose call would take 4 to 7 % of a function with such a list
+        row = self._space.row  # as `hold` does; the call would cost 4 to 7 % of a function with such a list
         if type(row[self._i]) is LargeList:
             row[self._i].drop()
         row[self._i] = numbers

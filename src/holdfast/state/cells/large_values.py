@@ -1,4 +1,4 @@
-"""Large values that functions rarely use or read: outside of their key's row, or left on the disk when it is loaded.
+"""Large values that functions rarely use or read: stored outside their key's row, or left on the disk when it is loaded.
 
 The states of one key share a row, so that a function that reads a small state also reads a large one beside it, and a
 change of the small one stores both again. Flink has a column family for each state instead, which costs a read for each.
@@ -15,9 +15,9 @@ from typing import Any, Protocol
 __all__ = ["ColumnUses", "HasKey", "LargeValue", "ValueUses"]
 
 _ENOUGH = 4096
-"""Accesses to rows after which the uses of a value are judged."""
+"""Row accesses after which the uses of a value are judged."""
 _RARELY, _MOSTLY = 0.25, 0.5
-"""Uses of a value per access to its row: up to which it is better outside of the row, and from which it is better in it."""
+"""Uses of a value per row access: below the first it leaves the row, above the second it returns."""
 
 
 class HasKey(Protocol):
@@ -62,7 +62,7 @@ class LargeValue:
 
 
 class ValueUses:
-    """How often the value of a column is used, or read, for each access to its row but those that add a value.
+    """How often the value of a column is used, or read, per access to its row that does not add a value.
 
     >>> uses = ValueUses()
     >>> uses.judge(4000, 10), uses.judge(4000, 10), uses.judge(5000, 2000), uses.judge(5000, 5000)
@@ -74,7 +74,7 @@ class ValueUses:
         self._uses = 0
 
     def judge(self, rows: int, uses: int) -> bool | None:
-        """Count accesses to rows and uses of the value; returns whether they are rare: it is better not in its row.
+        """Count row accesses and uses of the value; returns whether uses are rare, so that the value should leave its row.
 
         None: it makes no difference, or too little is known.
         """
@@ -110,7 +110,7 @@ class ColumnUses:
     def judge(self, rows: int) -> tuple[bool | None, bool | None]:
         """Count accesses to rows; returns whether uses of the value are rare, and whether reads are (`ValueUses.judge`)."""
         handle = self._handle
-        rows = max(rows - handle.added, 0)  # wherever a new value is to lie, it is written once
+        rows = max(rows - handle.added, 0)  # a new value is written once, in the row or outside
         judged = self._uses.judge(rows, handle.reads + handle.replaced), self._reads.judge(rows, handle.reads)
         handle.reads = handle.replaced = handle.added = 0
         return judged

@@ -1,7 +1,7 @@
 """Lists of numbers in a row's cell, packed: bytes, eight for each element.
 
-A list of numbers is an object for each of them, made at different times and so scattered over memory: whoever reads the list
-waits for memory once for each element. Packed, the elements lie side by side, and reading them makes new objects, which are
+In a list, each number is an object of its own, somewhere in memory: reading the list waits for memory once per element.
+Packed, the elements lie side by side, and reading them makes new objects, which are
 in the processor's cache. Only cells of rows in memory are packed: their stored form is that of a list.
 
 Compiled modules call functions of C of the same names instead, which the ``.pxd`` beside this module defines.
@@ -47,4 +47,4 @@ def _unpacked(kind: type) -> Callable[[Any], Sequence[Any]]:
 
 
 UNPACKED: dict[type | None, Callable[[Any], Sequence[Any]]] = {kind: _unpacked(kind) for kind in (float, int)}
-"""By class of the elements that are packed: a function that returns the elements of a list, packed or not."""
+"""By class of the packed elements: returns the elements of a list, packed or not."""

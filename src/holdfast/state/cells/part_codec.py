@@ -80,7 +80,7 @@ class PartCodec:
 
     @property
     def keys_vary(self) -> bool:
-        """Whether keys of a map may be equal and yet not the same."""
+        """Whether keys of a map may be equal without being the same value."""
         return self._column.keys_vary
 
     @property

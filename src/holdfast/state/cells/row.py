@@ -15,9 +15,9 @@ DIRTY = 2
 UNFLUSHED = 4
 """Newer than the local store's row."""
 TOUCHED = 8
-"""Loaded in this epoch, and noted for its end."""
+"""Loaded in this epoch, and listed for the barrier."""
 CHANGED = tuple(flags | DIRTY for flags in range(2 * TOUCHED))
-"""The flags of a row after a change, by its flags before: a look-up takes half as long as ``|=``."""
+"""The flags of a row after a change, by its flags before: a lookup takes half the time of ``|=``."""
 
 
 def filled(row: Row) -> bool:

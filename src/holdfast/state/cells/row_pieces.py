@@ -42,11 +42,11 @@ _BLOCK = 8192
 _LARGE_ROW = 512
 """Approximate size of large rows, in bytes."""
 _LARGE_ROWS = 16 << 10
-"""Approximate size of a piece of large rows, in stored bytes: a request of it then takes hardly longer than one of a row."""
+"""Approximate size of a piece of large rows, in stored bytes: fetching it takes hardly longer than fetching one row."""
 _MOST_SHRUNK = 4
-"""Such a piece is at most this many times as large in memory: whoever needs one of its rows unpacks them all."""
+"""Limit of such a piece in memory, as a multiple of that size: reading one of its rows unpacks them all."""
 _HEAD_SHARE = 32
-"""The part of a piece that its head has at most."""
+"""Limit of the head, as a part of its piece."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[int, list[int], memoryview, memoryview, list[int], memoryview]).decode
@@ -206,7 +206,7 @@ def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -
 
 
 def _shrinks(rows: _ByGroup[Any], some: int) -> float:
-    """How many times smaller such rows become when a piece of them is compressed, according to some of them."""
+    """Estimate from a sample how many times smaller such rows become by compression."""
     sample = packed_array(list(islice(chain.from_iterable(rows.values()), some)))
     return min(len(sample) / len(files.compress(sample)[0]), _MOST_SHRUNK)
 
@@ -270,7 +270,7 @@ def _content(piece: Piece) -> tuple[int, list[int], list[Any], memoryview, list[
 
 
 def _counted(stored: memoryview, runs: list[int]) -> list[Any]:
-    """The keys of these runs, whose numbers a reader relies on."""
+    """The keys of these runs, checked against the runs' numbers."""
     keys = decode_keys(stored)
     if len(runs) % 2 or min(runs, default=0) < 0 or sum(runs[1::2]) != len(keys):
         raise ValueError(f"the runs of {len(keys)} keys are those of others")
@@ -297,5 +297,5 @@ def _clipper(piece: Piece | LeftPiece, groups: KeyGroupRange | None) -> Callable
 
 
 def _within(runs: list[int], groups: KeyGroupRange) -> Iterator[bool]:
-    """Tell for each item of these runs whether its key group is one of ``groups``."""
+    """Return for each item of these runs whether its key group is one of ``groups``."""
     return chain.from_iterable([group in groups] * count for group, count in zip(runs[::2], runs[1::2]))

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SUFFIX = ".blobs"
-"""Of the name of a sealed file."""
+"""The suffix of a sealed file's name."""
 _UNSEALED = ".unsealed"
 MARKER = 0xC1
 """The first byte of a blob; msgpack never writes it."""
@@ -54,9 +54,9 @@ _LENGTHS = struct.Struct(">II")
 _TRAILER = struct.Struct(">IQ8s")
 _MAGIC = b"HFBLOB01"
 _CHUNK = 32 << 10
-"""Bytes from which on a chunk is closed."""
+"""Size at which a chunk is closed, in bytes."""
 _LEAST_TAIL, _TAIL_SHARE = 4 << 10, 512
-"""The part of a file at its end that is read at first, and its least bytes: usually all of the index."""
+"""The end of a file that is read first: least size in bytes, and part of the file. Usually it holds the whole index."""
 
 _checksum = xxhash.xxh3_64_intdigest
 
@@ -72,9 +72,9 @@ class Blob(NamedTuple):
     file: int
     """The number of the file."""
     offset: int
-    """Of the value."""
+    """The value's offset in the file."""
     size: int
-    """In bytes."""
+    """The value's size, in bytes."""
     checksum: int
     """The value's XXH3-64."""
 
@@ -257,11 +257,11 @@ class BlobFile:
         self.size = os.fstat(self._fd).st_size
         """In bytes."""
         self.live: float = self.size
-        """The bytes of live rows, as last estimated."""
+        """Estimated size of the live rows, in bytes."""
 
     @staticmethod
     def create(directory: str) -> BlobFile:
-        """Create a file. Its number is no other file's, of this store or another one."""
+        """Create a file, with a number that no file of any store has."""
         return BlobFile(directory, int.from_bytes(os.urandom(8), "big"), begun=True)
 
     @staticmethod
@@ -276,7 +276,7 @@ class BlobFile:
 
     @staticmethod
     def recover(directory: str) -> None:
-        """Seal the files that a killed process has left; what it did not complete is cut off.
+        """Seal the files that a killed process has left, without their incomplete ends.
 
         Raises:
             OSError: one of them cannot be written.
@@ -307,7 +307,7 @@ class BlobFile:
         """Write sorted rows; returns their keys, each with what RocksDB holds in place of its value.
 
         Raises:
-            OSError: it cannot be written; then it is as before.
+            OSError: it cannot be written; the file is unchanged.
         """
         assert self._written is not None
         packed = packed_chunks(rows, self.number, self.size)
@@ -323,7 +323,7 @@ class BlobFile:
         self.size = at
 
     def seal(self) -> None:
-        """Write the index: the file does not change any more.
+        """Write the index; the file is final.
 
         Raises:
             OSError: it cannot be written.
@@ -346,7 +346,7 @@ class BlobFile:
         return data
 
     def read_ahead(self, offset: int, size: int) -> None:
-        """Let the system fetch the value of a blob from the disk; returns before it is there."""
+        """Ask the system to read the value of a blob from the disk ahead; does not wait."""
         read_ahead(self._fd, offset, size)
 
     def read(self, run: Sequence[Chunk]) -> bytes:

@@ -40,33 +40,33 @@ __all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
 _LEAST = 512
 """Size of the smallest value that goes into a blob file, in bytes."""
 _SAVING = 0.8
-"""Values that compression makes smaller than this share stay in RocksDB, which compresses many of them together."""
+"""Values that compress to less than this share of their size stay in RocksDB, which compresses many together."""
 _SAMPLE = 8
-"""Values that are compressed to know it."""
+"""Number of values compressed as a sample."""
 _SAMPLE_EVERY = 4096
-"""Values of a state after which it is looked at again."""
+"""Number of a state's values after which a new sample is taken."""
 
 _FILE_SIZE = 64 << 20
-"""Bytes from which on a file is sealed."""
+"""Size at which a file is sealed, in bytes."""
 _MOST = 1.7
-"""The bytes of the files, at most, as a multiple of those of the live rows."""
+"""Limit of the files' size, as a multiple of their live rows."""
 _PACE = 3
-"""Bytes that garbage collection may read for each byte that is written."""
+"""Bytes that garbage collection reads at most per byte written."""
 _CHECK_EVERY = 1 / 16
-"""The part of a file after which the garbage of one is estimated anew."""
+"""After this part of a file is written, the garbage of one file is estimated anew."""
 _STEP = 1 << 20
-"""Bytes of a file that are collected at a time."""
+"""Size of a step of garbage collection, in bytes."""
 _SAMPLED = 2
-"""Chunks of a sample."""
+"""Number of chunks in a sample."""
 _SMALL_SHARE = 8
-"""A file is small below this part of the size of a file."""
+"""A file below this part of the full size is small."""
 _MOST_SMALL = 16
-"""More small files than that are joined."""
+"""Number of small files above which they are joined."""
 _DEAD_SHARE = 1 / 8
-"""The part of the files from which on collected ones are worth a flush of RocksDB's write buffers, to be deleted."""
+"""Share of collected files at which RocksDB's write buffers are flushed, so that the files can be deleted."""
 
 _ON_DISK = 1
-"""Blocks that were read from the disk for each value, from which on values are read ahead: an eighth of them, or more."""
+"""Disk blocks read per value above which values are read ahead."""
 
 
 def _file_sized(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, bytes]]]:
@@ -88,7 +88,7 @@ class ValueSeparation:
         self._shrink: dict[bytes, bool] = {}
         """By stored id of the state: whether compression makes its values smaller."""
         self._left: dict[bytes, int] = {}
-        """By stored id of the state: the values until that is looked at again."""
+        """By stored id of the state: the values left until the next sample."""
 
     def split(self, rows: Iterable[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
         """The rows for RocksDB, and those for blob files."""
@@ -150,14 +150,14 @@ class BlobFiles:
         if writable:
             BlobFile.recover(directory)
         self._files = {file.number: file for file in BlobFile.in_directory(directory)}
-        """By number; also collected ones that are not deleted yet."""
+        """By number, including collected files that are not deleted yet."""
         self._on_disk = False
         """Whether many values were not in the page cache when they were last read."""
         self._lock = threading.Lock()
-        """Guards the following: a thread may make a copy of the store meanwhile."""
+        """Guards what follows: a thread may be copying the store."""
         self._current: BlobFile | None = None
         self._pins = 0
-        """Readers that may still look for values in collected files."""
+        """Number of readers that may still need collected files."""
         self._queue = list(self._files.values())
         """Sealed files, least recently estimated first."""
         self._victim: Iterator[int] | None = None
@@ -168,7 +168,7 @@ class BlobFiles:
         self._collected: list[BlobFile] = []
         """Files without live rows, to which RocksDB's files may still refer."""
         self._flushing: list[BlobFile] = []
-        """Those to which they no longer refer once the present flush is complete."""
+        """Files that can be deleted once the running flush is complete."""
 
     # values
 
@@ -293,7 +293,7 @@ class BlobFiles:
         return len(self._collected) > _DEAD_SHARE * len(self._files) and not self._flushing
 
     def _garbage(self) -> BlobFile | None:
-        """A file that is worth to be collected."""
+        """A file worth collecting, if there is one."""
         small = [file for file in self._queue if file.size < _FILE_SIZE // _SMALL_SHARE]
         if len(small) > _MOST_SMALL:
             return self._victim_of(small[0])
@@ -342,13 +342,13 @@ class BlobFiles:
             self._collected.append(file)
 
     def before_flush(self) -> None:
-        """RocksDB is about to flush its write buffers: after that its files do not refer to the collected ones."""
+        """Note that RocksDB flushes its write buffers: afterwards its files no longer refer to the collected files."""
         if not self._flushing:
             with self._lock:
                 self._flushing, self._collected = self._collected, []
 
     def delete_flushed(self) -> None:
-        """Delete the files to which RocksDB's do not refer any more."""
+        """Delete the files that RocksDB's files no longer refer to."""
         with self._lock:
             if not self._pins:
                 gone, self._flushing = self._flushing, []

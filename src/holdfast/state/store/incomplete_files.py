@@ -14,16 +14,16 @@ class IncompleteFiles(Protocol):
     """Files of a store that are still being fetched. A read asks for what it needs of them before it reads."""
 
     def need_keys(self, keys: Iterable[bytes]) -> None:
-        """Have the blocks that may hold these keys."""
+        """Fetch the blocks that may hold these keys."""
 
     def need_range(self, start: bytes, end: bytes) -> bytes:
-        """Have the blocks of the keys from ``start`` to the returned one: ``end``, or one before it if much is lacking."""
+        """Fetch the blocks of the keys from ``start`` to the returned one: ``end``, or an earlier one if much is missing."""
 
     def need_block(self, error: str) -> bool:
-        """Have the block that RocksDB's error names; returns False if it is here, or the error names none."""
+        """Fetch the block that RocksDB's error names; returns False if it is already here, or the error names none."""
 
     def need_values(self, blobs: Iterable[Blob]) -> None:
-        """Have the values of these blobs."""
+        """Fetch the values of these blobs."""
 
     def wait(self) -> None:
         """Wait until all files are complete."""

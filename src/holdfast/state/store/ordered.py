@@ -20,7 +20,7 @@ __all__ = ["NO_STUBS", "Family", "OrderedStore", "SortedMemory", "Writes"]
 
 _BLOCK = 512
 _MIGRATED = 2_000
-"""Rows read in one step of a migration: about as many ms as a small epoch can spare."""
+"""Rows read in one step of a migration, which then takes as long as a small epoch can spare."""
 
 
 NO_STUBS: Mapping[bytes, bytes] = MappingProxyType({})
@@ -48,7 +48,7 @@ class OrderedStore(Protocol):
         """
 
     def keeps_apart(self, prefix: bytes) -> bool:
-        """Whether large values of the state whose keys have this prefix lie apart: their stubs are quicker to read."""
+        """Whether large values of the state with this prefix are stored apart, so that their stubs are quicker to read."""
 
     def write(
         self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
@@ -148,11 +148,11 @@ class SortedMemory:
         return list(map(self._values.get, keys))
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """The values of these keys: none takes longer to read than its stub."""
+        """The whole values: reading a stub would not be quicker."""
         return self.get_many(keys), set()
 
     def keeps_apart(self, prefix: bytes) -> bool:
-        """Whether large values lie apart: never."""
+        """Never: large values are not stored apart."""
         return False
 
     def write(
