@@ -140,7 +140,7 @@ def test_vertices_with_a_parallelism_of_their_own_do_not_count() -> None:
 def test_an_operator_of_its_own_parallelism_does_not_count_while_it_shares_tasks_with_a_scaled_one() -> None:
     """At 2 its tasks are the job's, too, and busy; at any other parallelism, they are its own."""
     config = {"parallelism.default": "2"}
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(config))
+    env = StreamExecutionEnvironment(Configuration.from_dict(config))
     numbers = env.from_source(NumberSequenceSource(1, 9), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     counted = numbers.key_by(lambda n: n).reduce(lambda a, b: a).uid("counted")
     counted.map(lambda n: n).uid("fixed").set_parallelism(2).print().uid("out").set_parallelism(2)
@@ -163,7 +163,7 @@ def test_an_operator_of_its_own_parallelism_does_not_count_while_it_shares_tasks
 
 @pytest.mark.parametrize("parallelism", [2, 3])
 def the_vertices_that_a_rescaling_changes_are_known_from_the_plan(parallelism: int) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(parallelism)
+    env = StreamExecutionEnvironment().set_parallelism(parallelism)
     numbers = env.from_source(NumberSequenceSource(1, 9), WatermarkStrategy.no_watermarks(), "numbers")
     counted = numbers.key_by(lambda n: n).reduce(lambda a, b: a).set_max_parallelism(7)
     own = counted.key_by(lambda n: n).reduce(lambda a, b: a).name("own").set_parallelism(3).set_max_parallelism(5)

@@ -25,6 +25,7 @@ if sys.argv[1] == "killed":
 """
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("how", ["end", "mistake", "killed"])
 def test_a_jvm_ends_with_a_program_that_ends_before_it_is_used(how: str) -> None:
     program = subprocess.Popen(
