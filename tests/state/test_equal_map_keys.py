@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
+from datetime import datetime, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -28,6 +30,9 @@ class Name(str):
     __slots__ = ()
 
 
+TWICE = datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+"""A time that the zone's clocks show twice: it equals the second one, and no time of another zone."""
+NEVER = TWICE.replace(month=3, day=10, hour=2)
 EQUAL: list[list[Any]] = [
     [1, 1.0, True, Decimal(1), Decimal("1.00"), Fraction(2, 2)],
     [0, 0.0, -0.0, False],
@@ -36,6 +41,16 @@ EQUAL: list[list[Any]] = [
     [(1, 2), (1.0, 2), Pair(1, 2)],
     [(0.0, 1), (-0.0, 1), (False, True)],
     [b"a", None, 2, "b"],
+    [TWICE, TWICE.replace(fold=1), TWICE.astimezone(timezone.utc), TWICE.replace(fold=1).astimezone(timezone.utc)],
+    [
+        (1, TWICE),
+        (1.0, TWICE.replace(fold=1)),
+        Pair(1, TWICE),
+        (1, TWICE.astimezone(timezone.utc)),
+        NEVER,
+        NEVER.replace(fold=1),
+    ],
+    [TWICE.replace(hour=5), TWICE.replace(hour=5).astimezone(timezone.utc), TWICE.replace(hour=5, tzinfo=None)],
 ]
 """Keys that are equal, and some that are not."""
 TYPES = [

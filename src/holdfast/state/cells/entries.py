@@ -24,7 +24,7 @@ from holdfast.common.formats.in_portions import in_portions
 from holdfast.state.cells.cell_codec import CellCodec
 from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.cells.recent_entries import RecentEntries
-from holdfast.state.keys.key_codec import decode_key, encode_key
+from holdfast.state.keys.key_codec import decode_key, encode_entry, encode_key
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.store.ordered import OrderedStore, Writes, migrate
 from holdfast.state.stored.delta import Change
@@ -199,7 +199,7 @@ class LargeMap:
         self._stored: bytes | None = None
         """The stored key of the first entry that this epoch may not have changed; empty: there is none; None: not known."""
         if entries is not None:
-            list(map(encode_key, entries))
+            list(map(encode_entry, entries))
             self._touch()
             self._changed.update(entries)
             self._held = len(entries)
@@ -231,7 +231,7 @@ class LargeMap:
 
     def _read(self, key: Any) -> tuple[Any, Any]:
         try:
-            form = encode_key(key)
+            form = encode_entry(key)
         except TypeError:  # it has no canonical form, so no entry has it
             return _MISSING
         (data,) = self._family.store.get_many([self.prefix + form])
@@ -245,7 +245,7 @@ class LargeMap:
     def __setitem__(self, key: Any, value: Any) -> None:
         before = self._changed.get(key, self)
         if before is self:
-            encode_key(key)  # refuse a key without a canonical form here, not at the barrier
+            encode_entry(key)  # refuse a key without a canonical form here, not at the barrier
             self._touch()
             self._held += 1
             if not self._cleared and (self._family.codec is None or self._family.codec.keys_vary):
@@ -287,7 +287,7 @@ class LargeMap:
         put, self._put = list(self._put), set()
         known = [self._read_last.get(key, None) for key in put]
         unknown = [key for key, entry in zip(put, known) if entry is None]
-        found = self._family.store.get_many([self.prefix + encode_key(key) for key in unknown]) if unknown else ()
+        found = self._family.store.get_many([self.prefix + encode_entry(key) for key in unknown]) if unknown else ()
         first = {entry[0]: entry[0] for entry in known if entry is not None and entry is not _MISSING}
         first.update((key, key) for data in found if data is not None for key in self._decoded(data))
         if first:
@@ -303,7 +303,7 @@ class LargeMap:
     def items(self) -> Iterator[tuple[Any, Any]]:
         """The current entries, in order of the keys' canonical forms."""
         self._keep_first_keys()
-        changed = sorted((encode_key(key), key, value) for key, value in self._changed.items()) if self._changed else []
+        changed = sorted((encode_entry(key), key, value) for key, value in self._changed.items()) if self._changed else []
         rows = iter(()) if self._cleared else self._family.store.scan(self.prefix, after(self.prefix))
         first = list(islice(rows, 1))  # fetch the first entry now, so that the scan sees the store before later changes
         return self._merged(changed, chain(first, rows))
@@ -348,7 +348,7 @@ class LargeMap:
         self._keep_first_keys()
         encode = self._family.codec.encode
         for key, value in self._changed.items():
-            form = self.prefix + encode_key(key)
+            form = self.prefix + encode_entry(key)
             if value is not _GONE:
                 yield PUT, form, encode(self._key, {key: value})
             elif not self._cleared:

@@ -22,6 +22,7 @@ from importlib import import_module
 from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -36,6 +37,7 @@ __all__ = [
     "decode_keys",
     "encode_core",
     "encode_each",
+    "encode_entry",
     "encode_key",
     "encode_keys",
     "have_plain_form",
@@ -392,6 +394,30 @@ def _comparable(key: Any) -> Any:
         parts = tuple(map(_comparable, key))
         return key if all(map(operator.is_, parts, key)) else parts
     return key
+
+
+def encode_entry(key: Any) -> bytes:
+    """Encode a key of a map. Keys of a map are those of a dict: times of two zones are equal if they are the same instant.
+
+    In the hour that a zone's clocks show twice or not at all, they equal times of their own zone only (PEP 495).
+
+    Raises:
+        TypeError: as `encode_key`, or the zone of such a time has no name.
+    """
+    return _encode(_in_map(key)) if isinstance(key, (datetime, tuple)) else encode_key(key)
+
+
+def _in_map(key: Any) -> Any:
+    if isinstance(key, tuple) and _equality(type(key)) == _equality(tuple):
+        return tuple(map(_in_map, tuple.__iter__(key)))
+    if not isinstance(key, datetime) or key.tzinfo is None:
+        return _canonical(key)
+    first = key.replace(fold=0)
+    if first.utcoffset() == key.replace(fold=1).utcoffset():
+        return _canonical(key)
+    if type(key.tzinfo) is not ZoneInfo or key.tzinfo.key is None:
+        raise TypeError(f"{key!r} has no canonical form: its zone is no ZoneInfo")
+    return _pickled(first)
 
 
 def encode_core(core: Any) -> bytes:
