@@ -32,6 +32,7 @@ COMMANDS = {
     "live_rescale": "latency of the results while a running job with 100 MB of state changes its parallelism",
     "watched": "throughput with ten open dashboards, compared with none",
     "width": "an epoch's cost in driver, tasks and Spark as the subtasks grow: 8, 32, 128, 512",
+    "requests": "requests to an object store that a checkpoint takes, counted there, and what a month costs",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
     "large": "cost of changing a map of a million entries and a long list",
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",

@@ -57,6 +57,16 @@ class Job:
                 self.parallelism = wanted
 
 
+def a_job_with_a_long_interval_of_checkpoints_is_scaled_by_its_last_epochs() -> None:
+    wanted = None
+    autoscaler = scaler(SETTINGS)
+    for n in range(4):  # one a minute, and the window is half a minute
+        busy = VertexStats("v0", "count", 2, busy_ms=2 * 58_000.0)
+        stats = EpochStats(n, 0, 58_000, 6_000, 0, backlog={"s": 0}, vertices=(busy,))
+        wanted = wanted or autoscaler.observe(stats, 2, 60.0 * n)
+    assert wanted == 3
+
+
 def a_job_that_keeps_up_at_the_target_keeps_its_parallelism() -> None:
     job = Job()
     job.run(300, arriving=140)

@@ -179,12 +179,22 @@ def the_checkpoints_of_a_job_without_an_interval_cost_at_most_the_budget() -> No
     assert 15 < spent / now * MONTH_S < 20.5
 
 
+def the_requests_of_a_start_do_not_count() -> None:
+    pace = paced(first_cost=1e-5)
+    pace.completed(1.0, epoch(1.0), left=False)
+    assert pace.interval == pytest.approx(1.296)
+    pace.completed(2.0, epoch(2e-5), left=False)
+    assert pace.interval == pytest.approx(2.592)
+
+
 def a_change_is_told_and_so_is_an_interval_that_doubles_by_its_cost() -> None:
     pace = paced(first_cost=1e-5)
     assert [told.interval for told in pace.news()] == [pytest.approx(1.296)]
     assert pace.completed(1.0, epoch(1.2e-5), left=False) == []
-    told = [notice for n in range(30) for notice in pace.completed(2.0 + n, epoch(6e-5), left=False)]
-    assert len(told) == 2
+    assert pace.completed(2.0, epoch(1.2e-5), left=False) == []
+    told = [notice for n in range(60) for notice in pace.completed(3.0 + n, epoch(6e-5), left=False)]
+    assert 1 <= len(told) <= 3
+    assert pace.interval / 2 < told[-1].interval < 2 * pace.interval == pytest.approx(15.55, 0.01)
     (changed,) = pace.change(30_000, None)
     assert (changed.interval, changed.settings.described(changed.interval)) == (30.0, "every 30 s")
     (changed,) = pace.change(0, 2_000)

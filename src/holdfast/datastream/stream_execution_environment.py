@@ -483,8 +483,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
 
 def _check_own_options(config: Configuration) -> None:
     """Refuse unknown ``holdfast.`` keys. Flink's other keys are ignored."""
-    options = [*vars(EpochOptions).values(), *vars(LogOptions).values()]
-    own = {option.key: option for option in options if isinstance(option, ConfigOption)}
+    groups = EpochOptions, LogOptions, StorageCostOptions
+    own = [option.key for group in groups for option in vars(group).values() if isinstance(option, ConfigOption)]
     for key in sorted(config.key_set()):
         if key.startswith("holdfast.") and key not in own:
             raise ConfigurationError(f"{key} is not a setting; there are {', '.join(own)}")

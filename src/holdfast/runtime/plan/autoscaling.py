@@ -64,6 +64,10 @@ class _Sample:
     """Of one subtask of the busiest vertex."""
 
 
+_LEAST = 2
+"""Epochs that are looked at, however long ago they were: with a long interval of checkpoints the window has no more."""
+
+
 class Autoscaler:
     """The load of a job over the latest epochs.
 
@@ -96,7 +100,7 @@ class Autoscaler:
             self._start_over(now)
         busy = self._scope.busy_seconds(stats)
         self._samples.append(_Sample(now, stats.records_in, sum(stats.backlog.values()), busy))
-        while self._samples[0].at < now - self._settings.window_seconds:
+        while len(self._samples) > _LEAST and self._samples[0].at < now - self._settings.window_seconds:
             self._samples.popleft()
         if now < self._stable_from or len(self._samples) < 2:
             return None

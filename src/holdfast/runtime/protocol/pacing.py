@@ -76,8 +76,9 @@ class CheckpointPace:
     def __init__(self, settings: PaceSettings, pace: Pace) -> None:
         self._settings = settings
         self._pace = pace
-        self._cost: float | None = None
-        """What a checkpoint costs on average, in dollars; None before the first one."""
+        self._cost = settings.first_cost
+        """What a checkpoint costs on average, in dollars."""
+        self._checkpoints = 0
         self._began = self._completed = float("-inf")
         self._behind = False
         """Whether more input waits than the last epoch took."""
@@ -87,7 +88,7 @@ class CheckpointPace:
     @property
     def interval(self) -> float:
         """The wanted seconds between two checkpoints."""
-        return self._settings.interval(self._settings.first_cost if self._cost is None else self._cost)
+        return self._settings.interval(self._cost)
 
     def change(self, interval_ms: int | None, min_pause_ms: int | None) -> list[PaceOfCheckpoints]:
         """Set what is given; an interval of 0: as the budget allows. Returns what the user is told."""
@@ -115,8 +116,7 @@ class CheckpointPace:
 
     def budget(self) -> int:
         """The maximum number of records of the next epoch."""
-        cost = self._settings.first_cost if self._cost is None else self._cost
-        return replace(self._pace, target_seconds=self._settings.target(cost)).budget()
+        return replace(self._pace, target_seconds=self._settings.target(self._cost)).budget()
 
     def began(self, now: float, backlog: int) -> None:
         """An epoch begins with all input but so many records; behind a backlog, the next epoch follows at once."""
@@ -125,8 +125,9 @@ class CheckpointPace:
     def completed(self, now: float, epoch: EpochStats, *, left: bool) -> list[PaceOfCheckpoints]:
         """An epoch's checkpoint is complete; ``left``: it has input that is not processed. Returns what the user is told."""
         self._completed = now
-        cost, known = epoch.requests_cost, self._cost
-        self._cost = cost if known is None else known + _LATEST_COST * (cost - known)
+        if self._checkpoints:  # the first one has the requests of the start
+            self._cost += max(_LATEST_COST, 1 / self._checkpoints) * (epoch.requests_cost - self._cost)
+        self._checkpoints += 1
         self._pace = self._pace.after(epoch.records_in, epoch.duration_ms / 1000)
         self._behind |= left
         return self.news()
