@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from holdfast.checkpoint import log as checkpoint_log
 from holdfast.checkpoint.entries import FORMAT_VERSION, Takeover, encode_entry
 from holdfast.checkpoint.ids import CheckpointId, LogPosition, epoch_of
 from holdfast.checkpoint.log import CheckpointLog
@@ -487,8 +488,9 @@ def test_a_refused_program_leaves_the_log_and_its_driver_alone(storage, paths):
 
 
 @pytest.fixture
-def broken(memory, paths, request):
+def broken(memory, paths, request, monkeypatch):
     """A log with the checkpoints 2, 3 and 4, of which the newest is damaged in one of these ways."""
+    monkeypatch.setattr(checkpoint_log, "_NOTED_S", 0.0)
     storage = quick(memory)
     log, _ = new_driver(storage, paths)
     for _ in range(3):

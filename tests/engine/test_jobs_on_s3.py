@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.runtime.driver.savepoints import StartFromSavepoint, new_savepoint
 from holdfast.state.stored.delta_files import verify_contents
+from s3_fixtures import Relay
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab
 from .programs import records, sessions, sessions_model
@@ -125,3 +127,29 @@ def a_job_moves_by_a_savepoint_on_s3_although_calls_fail_and_answers_are_lost(
     assert faults.injected > 0
     whole = read_savepoint(second.savepoint, bucket)
     verify_contents(whole.storage, whole.savepoint.checkpoint)
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def a_checkpoint_of_little_state_is_one_request(
+    parallelism: int, relay: tuple[type[Relay], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted at the emulator, from the tenth epoch to the last but two."""
+    handler, bucket = relay
+    requests: list[str] = []
+    monkeypatch.setattr(handler, "watch", staticmethod(lambda request, done: done or requests.append(request)))
+    LEDGERS["out"].committed.clear()
+    settings = {"state.backend.type": "rocksdb"}
+    job = LabOnS3(
+        sessions(records(7, 900, keys=50), cut=20), tmp_path, parallelism, budget=20, config=settings, bucket=bucket
+    )
+    job.run()
+    job.close()
+    entries = [at for at, request in enumerate(requests) if re.match(r"PUT .*/log/\d+$", request)]
+    steady = requests[entries[9] : entries[-2]]
+    puts = [request for request in steady if request.startswith("PUT ")]
+    epochs = len(entries) - 11
+    assert epochs > 50
+    assert len(puts) <= 1.1 * epochs, "an entry each, and now and then merged deltas"
+    deletes = [request for request in steady if re.match(r"POST [^?]*\?delete", request)]
+    assert len(deletes) <= epochs
+    assert not [request for request in steady if request not in (*puts, *deletes)], "no GET, HEAD or LIST"

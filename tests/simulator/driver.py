@@ -213,7 +213,14 @@ class Driver:
             yield
         going_back, savepoint = self._asked_for()
         taken = self.log.take_over(lambda checkpoint: self._verify(checkpoint, deep), going_back, savepoint)
-        self.job = JobInfo("simulated", "simulated", taken.generation, "memory:", identity=taken.job)
+        self.job = JobInfo(
+            "simulated",
+            "simulated",
+            taken.generation,
+            "memory:",
+            identity=taken.job,
+            inline_bytes=self.world.random.choice((0, 20_000)),
+        )
         restored, next_id = taken.restored, taken.next_id
         yield
         if savepoint is not None and taken.begins_from_savepoint:

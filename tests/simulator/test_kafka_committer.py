@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
 
-from holdfast.connectors.base import Committable, JobInfo
+from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, outbox_name
 from holdfast.connectors.kafka.sink.tokens import Token, token_topic
 from holdfast.connectors.kafka.sink.transactions import Prepared, TransactionState
+from holdfast.connectors.kafka.sink.writer import TransactionalWriter
 
 from .kafka import OUTPUT, Brokers, Serializer, install
 from .kafka import TransactionalId as Known
@@ -36,14 +37,17 @@ class Sink:
         job = self.identity if identity is None else identity
         return str(TransactionalId(OUTPUT.transactional_id_prefix, UID, 0, generation, "0a", epoch % 4, 0, job))
 
-    def lost(self, generation: int, epoch: int, identity: str | None = None) -> Committable:
+    def lost(self, generation: int, epoch: int, identity: str | None = None, inline: bool = False) -> Committable:
         """An epoch's output, whose transaction no broker knows any more; its record is (generation, epoch)."""
         name = outbox_name(generation, epoch, 0, "c0ffee")
         file = OutboxFile()
         file.add(OutgoingBatch(Serializer.topic, [msgspec.json.encode((generation, epoch))]))
-        JobFiles(self.job(generation), "sinks", UID).put(name, file.finish())
+        copy = file.finish() if inline else None
+        if copy is None:
+            JobFiles(self.job(generation), "sinks", UID).put(name, file.finish())
         prepared = Prepared(self.id_of(generation, epoch, identity), 7, 0)
-        return Committable("sink", 0, KafkaCommittable(prepared, generation, epoch, 0, "c0ffee", name).encode())
+        data = KafkaCommittable(prepared, generation, epoch, 0, "c0ffee", name, copy).encode()
+        return Committable("sink", 0, msgspec.msgpack.decode(msgspec.msgpack.encode(data)))
 
     def committed(self, generation: int, epoch: int, token: str = "decade", identity: str | None = None) -> None:
         """A writer's last output that was committed."""
@@ -67,11 +71,26 @@ def sink(monkeypatch):
     return Sink(install(monkeypatch, world))
 
 
-def test_lost_output_is_written_again_once(sink):
-    lost = sink.lost(2, 4)
+@pytest.mark.parametrize("inline", [False, True])
+def test_lost_output_is_written_again_once(sink, inline):
+    lost = sink.lost(2, 4, inline=inline)
     sink.recover(3, lost)
     assert sink.brokers.visible == [(2, 4)]
     sink.recover(4, lost)
+    assert sink.brokers.visible == [(2, 4)]
+
+
+@pytest.mark.parametrize(("most", "files"), [(0, 1), (20_000, 0)])
+def a_writer_puts_a_small_copy_of_its_output_into_the_checkpoint(sink, most, files):
+    job = replace(sink.job(2), inline_bytes=most)
+    writer = TransactionalWriter(OUTPUT, WriterContext(job, UID, 0, 4))
+    writer.begin_epoch(4, "attempt", 3)
+    writer.write([(2, 4)], None)
+    (data,) = writer.prepare_commit()
+    writer.close()
+    assert len(JobFiles(job, "sinks", UID).names()) == files
+    sink.brokers.ids.clear()  # the transaction is lost
+    sink.recover(3, Committable(UID, 0, data))
     assert sink.brokers.visible == [(2, 4)]
 
 

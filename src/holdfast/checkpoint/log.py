@@ -23,7 +23,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from holdfast.checkpoint.entries import (
     FORMAT_VERSION,
@@ -55,9 +54,10 @@ from holdfast.errors import CheckpointError, CorruptFile, Fenced
 
 __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
-T = TypeVar("T")
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if a checkpoint cannot be restored."""
+_NOTED_S = 10.0
+"""Seconds between two notes of what is visible, in a bucket."""
 _Loaded = dict[CheckpointId, StoredCheckpoint | CorruptFile]
 
 
@@ -130,6 +130,7 @@ class CheckpointLog(LogReader):
         """The newest retained checkpoint, with its layers."""
         self._settled = False
         """False while the outcome of a put is unknown, and after this driver was fenced."""
+        self._noted = -_NOTED_S  # when `output_becomes_visible` last made a note
 
     @property
     def driver(self) -> str:
@@ -301,10 +302,15 @@ class CheckpointLog(LogReader):
     def output_becomes_visible(self, checkpoint_id: CheckpointId) -> None:
         """Note, before the output of a completed checkpoint is committed, that the log must not end before it.
 
+        Not on every call if the storage is no directory: a request for each checkpoint is much for what no bucket loses.
+
         Raises:
             StorageError: the storage does not answer.
         """
-        self._storage.put(self._paths.visible, pack(str(checkpoint_id).encode()))
+        now = time.monotonic()
+        if now >= self._noted + _NOTED_S or self._storage.local_path("") is not None:
+            self._storage.put(self._paths.visible, pack(str(checkpoint_id).encode()))
+            self._noted = now
 
     def claimed(self) -> None:
         """Note, with the next checkpoint, that the claimed savepoint is deleted."""

@@ -60,6 +60,8 @@ class JobInfo:
     checkpointing is off."""
     changelogs: frozenset[str] = frozenset()
     """The topics with the changelogs of its own state, which no source of the job reads."""
+    inline_bytes: int = 0
+    """The most bytes of an epoch's output that one writer may put into its committables, in place of a file."""
 
 
 @dataclass(frozen=True)
@@ -219,16 +221,16 @@ def produced_type(source_or_schema: object) -> TypeInformation | None:
         return None
 
 
-def check_form(stored: Any, fields: Collection[str], source_or_sink: str, version: int | None = None) -> None:
-    """Check that stored plain data is of the kind of connector that reads it: has its fields, and the ``version`` it knows.
+def check_form(stored: Any, fields: Collection[str], source_or_sink: str, versions: Sequence[int] = ()) -> None:
+    """Check that stored plain data is of the kind of connector that reads it: has its fields, and a version it knows.
 
     Raises:
         IncompatibleState: another kind of connector, or a release of another form, has stored it.
     """
     if not isinstance(stored, Mapping) or not stored.keys() >= set(fields):
         raise IncompatibleState(f"another kind of connector than this {source_or_sink} has stored it")
-    if version is not None and stored["version"] != version:
-        raise IncompatibleState(f"it is of version {stored['version']}, and this release knows version {version}")
+    if versions and stored["version"] not in versions:
+        raise IncompatibleState(f"it is of version {stored['version']}, and this release knows version {versions[-1]}")
 
 
 @dataclass(frozen=True)

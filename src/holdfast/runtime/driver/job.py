@@ -138,7 +138,13 @@ class Job(JobClient):
         self._coordinator = Coordinator(
             plan,
             lambda generation: JobInfo(
-                str(self._id), plan.name, generation, uri, settings.storage_options, changelogs=changelog_topics(plan)
+                str(self._id),
+                plan.name,
+                generation,
+                uri,
+                settings.storage_options,
+                changelogs=changelog_topics(plan),
+                inline_bytes=settings.state_backend.inline_bytes,
             ),
             self._executor,
             checkpoint_log,

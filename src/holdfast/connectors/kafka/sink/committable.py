@@ -20,7 +20,8 @@ __all__ = [
     "rewriting_job",
 ]
 
-_VERSION = 1
+_VERSIONS = (1, 2)
+"""Version 2 has the copy of the records in it; releases that know version 1 only would miss it."""
 SLOTS = 4
 """A writer's epoch n uses slot n mod SLOTS. An open transaction in the slot of an epoch just committed belongs to a dead
 attempt, unless it is one of the committed transactions."""
@@ -104,19 +105,22 @@ class KafkaCommittable:
     token: str
     """Name of the output. It is part of the transaction, so the log itself shows whether the transaction was committed."""
     outbox: str | None
-    """The location of a copy of the records; None without checkpoint storage."""
+    """The name of the copy of the records; None without checkpoint storage."""
+    copy: bytes | None = None
+    """The copy, if it is in no file: the content of one."""
 
     def encode(self) -> dict[str, Any]:
         """Convert to plain data."""
         t = self.transaction
-        return {
-            "version": _VERSION,
+        data = {
+            "version": _VERSIONS[0] if self.copy is None else _VERSIONS[1],
             "transaction": [t.transactional_id, t.producer_id, t.producer_epoch],
             "generation": self.generation,
             "epoch": self.epoch,
             "token": self.token,
             "outbox": self.outbox,
         }
+        return data if self.copy is None else {**data, "copy": self.copy}
 
     @classmethod
     def decode(cls, committable: Committable) -> KafkaCommittable:
@@ -134,6 +138,7 @@ class KafkaCommittable:
             committable.subtask,
             data["token"],
             data["outbox"],
+            data.get("copy"),
         )
 
 
@@ -143,4 +148,4 @@ def check_prepared(data: Any) -> None:
     Raises:
         IncompatibleState: another sink, or a release of another form, has stored it.
     """
-    check_form(data, ("version", "transaction", "outbox"), "KafkaSink", _VERSION)
+    check_form(data, ("version", "transaction", "outbox"), "KafkaSink", _VERSIONS)

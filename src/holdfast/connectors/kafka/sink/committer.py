@@ -43,7 +43,7 @@ __all__ = ["KafkaCommitter"]
 
 _logger = logging.getLogger(__name__)
 _UNFINISHED = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
-_SWEEP_EPOCHS = 100
+_SWEEP_EPOCHS = 1000
 _FIRST_LOOK_S, _LAST_LOOK_S = 2.0, 60.0
 """An idle job looks for transactions of overtaken attempts after this time, then after twice the time, up to the last."""
 _PATIENCE_S = 30.0
@@ -218,7 +218,7 @@ class KafkaCommitter:
                 )
             where = self._files.locate(committable.outbox)
             try:
-                data = self._files.get(committable.outbox)
+                data = self._files.get(committable.outbox) if committable.copy is None else committable.copy
             except NotFound as error:
                 raise CorruptFile(
                     where, f"missing; it holds {what} of the {self._where}, whose transaction was lost"
@@ -285,7 +285,7 @@ class KafkaCommitter:
         """Delete the outbox copies, and abort open transactions of dead attempts in these epochs."""
         try:
             if self._files is not None:
-                self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])
+                self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox and c.copy is None])
             self._latest = [*self._latest, *((call, done[0].epoch) for call, done in committed)][-2:]
             self._abort_dead()
             epoch = committed[-1][1][0].epoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
@@ -24,6 +24,9 @@ from holdfast.connectors.kafka.sink.tokens import Token, token_topic
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 
 __all__ = ["PlainWriter", "TransactionalWriter"]
+
+_MOST_INLINE = 256 << 10
+"""The most bytes of copies in the checkpoint's metadata, for all writers of a sink."""
 
 
 class PlainWriter:
@@ -65,7 +68,10 @@ class PlainWriter:
 
 
 class TransactionalWriter:
-    """Writes each epoch in a transaction for the committer to end, and keeps a copy in the outbox until the commit."""
+    """Writes each epoch in a transaction for the committer to end, and keeps a copy until the commit.
+
+    The copy is a file in the outbox, or, if it is small, part of the committable.
+    """
 
     def __init__(self, sink: KafkaOutput, context: WriterContext) -> None:
         self._sink = sink
@@ -107,7 +113,7 @@ class TransactionalWriter:
             self._outbox.add(batch)
 
     def prepare_commit(self) -> list[Any]:
-        """Write the token into the transaction, flush it to the brokers, and store the outbox copy."""
+        """Write the token into the transaction, flush it to the brokers, and store a large copy."""
         producer = self._open
         if producer is None:
             return []
@@ -115,15 +121,18 @@ class TransactionalWriter:
         token = Token(job.generation, self._epoch, new_attempt(), job.job_name)
         producer.send(token.record(self._token_topic, context.uid, context.subtask, job.identity))
         name: str | None = None
+        copy: bytes | None = None
+        stored: Future[None] | None = None
         if self._files is not None:
             name = outbox_name(job.generation, self._epoch, context.subtask, token.id)
-            copy = self._background.submit(self._files.put, name, self._outbox.finish())
-            transaction = self._pool.prepare(self._epoch)
-            copy.result()
-        else:
-            transaction = self._pool.prepare(self._epoch)
+            copy = self._outbox.finish()
+            if len(copy) > min(job.inline_bytes, _MOST_INLINE // context.parallelism):
+                stored, copy = self._background.submit(self._files.put, name, copy), None
+        transaction = self._pool.prepare(self._epoch)
+        if stored is not None:
+            stored.result()
         self._open = None
-        return [KafkaCommittable(transaction, job.generation, self._epoch, context.subtask, token.id, name).encode()]
+        return [KafkaCommittable(transaction, job.generation, self._epoch, context.subtask, token.id, name, copy).encode()]
 
     def abort_epoch(self) -> None:
         """Abort the transaction."""

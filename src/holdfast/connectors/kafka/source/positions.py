@@ -123,7 +123,7 @@ def check_positions(state: Any) -> None:
     Raises:
         IncompatibleState: another source, or a release of another form, has stored it.
     """
-    check_form(state, ("version", "topics", "partitions"), "KafkaSource", _VERSION)
+    check_form(state, ("version", "topics", "partitions"), "KafkaSource", (_VERSION,))
 
 
 def created_again(positions: Positions, topic: Topic) -> str:
