@@ -84,6 +84,14 @@ def a_task_that_spark_does_not_start_waits_for_a_core() -> None:
     assert found[0].detail == "All 3 that are due have waited for 13 s: no executor has a free core."
 
 
+def the_first_epoch_of_a_start_waits_for_executors_that_start() -> None:
+    waits = SparkTasks(0, 3)
+    found = epoch(20, epochs=0, spark=waits)
+    assert titles(found) == [("slow", "The first epoch starts")]
+    assert found[0].detail == "It runs for 20 s. In Spark none of its 3 tasks that are due has a free core of an executor yet."
+    assert titles(epoch(STARTS_S, epochs=0, spark=waits))[0] == ("bad", "Spark starts no task of the epoch")
+
+
 def a_task_that_waits_for_a_core_while_another_goes_on_is_no_standstill() -> None:
     assert titles(epoch(30, TASK, spark=SparkTasks(1, 3)))[0] == ("slow", "A long epoch")
 

@@ -19,7 +19,7 @@ COMPUTES_S = 60.0
 SILENT_S = 12.0
 """An epoch of which no task tells anything for so many seconds stands still."""
 STARTS_S = 45.0
-"""The same for the first epoch of a start: Spark's workers and the task slots start, and state is restored."""
+"""The same for the first epoch of a start: executors, Spark's workers and the task slots start, and state is restored."""
 UNANSWERED_S = 4.0
 """A system that has not answered for so many seconds does not answer."""
 
@@ -95,7 +95,8 @@ def _epoch(job: JobSnapshot, seconds: float, explained: bool) -> Iterator[Findin
     yield from map(_task, standing[:_MOST])
     if standing or explained:
         return
-    if seen.spark is not None and seen.spark.waiting and not seen.spark.running and seconds >= SILENT_S:
+    starts = not _has_run(job) and seconds < STARTS_S
+    if seen.spark is not None and seen.spark.waiting and not seen.spark.running and seconds >= SILENT_S and not starts:
         yield Finding(
             "bad",
             "Spark starts no task of the epoch",
@@ -107,7 +108,6 @@ def _epoch(job: JobSnapshot, seconds: float, explained: bool) -> Iterator[Findin
         doing = f"{task.operator}, subtask {task.subtask + 1} on host {task.host}, is at {task.where}"
         yield Finding("slow", "A long epoch", f"It runs for {seconds:.0f} s. Its tasks go on: {doing}.")
     elif seconds >= SILENT_S:
-        starts = not _has_run(job) and seconds < STARTS_S
         yield Finding(
             "slow" if starts else "bad",
             "The first epoch starts" if starts else "No task of the epoch tells what it does",
@@ -130,6 +130,8 @@ def _tasks_in_spark(tasks: SparkTasks | None) -> str:
         )
     if not tasks.running and not tasks.waiting:
         return "Spark has no task of it left, and the driver has no results of them."
+    if not tasks.running:
+        return f"In Spark none of its {tasks.waiting} tasks that are due has a free core of an executor yet."
     return (
         f"In Spark {tasks.running} of its tasks run and {tasks.waiting} wait. The processes of their task slots start, are "
         "stopped, or cannot write to the checkpoint storage."
