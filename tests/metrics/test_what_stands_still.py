@@ -88,7 +88,9 @@ def the_first_epoch_of_a_start_waits_for_executors_that_start() -> None:
     waits = SparkTasks(0, 3)
     found = epoch(20, epochs=0, spark=waits)
     assert titles(found) == [("slow", "The first epoch starts")]
-    assert found[0].detail == "It runs for 20 s. In Spark none of its 3 tasks that are due has a free core of an executor yet."
+    assert (
+        found[0].detail == "It runs for 20 s. In Spark none of its 3 tasks that are due has a free core of an executor yet."
+    )
     assert titles(epoch(STARTS_S, epochs=0, spark=waits))[0] == ("bad", "Spark starts no task of the epoch")
 
 

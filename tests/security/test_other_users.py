@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -125,6 +126,23 @@ def test_no_port_of_the_spark_that_holdfast_starts_gives_another_user_a_block(tm
     with spark_with_a_secret(tmp_path) as process:
         assert attack(process).startswith("refused by ")
         assert attack(process) != "refused by 0 ports"
+
+
+def the_daemon_of_sparks_workers_forks_none_for_another_user(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast.runtime.spark.pyspark_daemon", "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHON_WORKER_FACTORY_SECRET": SECRET},
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        port = int.from_bytes(daemon.stdout.read(4), "big")
+        assert as_another_user("knocker.py", str(port)) == ["answered"]
+        with socket.create_connection(("127.0.0.1", port)) as own:
+            process = int.from_bytes(own.recv(4), "big")
+            assert Path(f"/proc/{process}").exists(), "for its own user it forks a worker"
+        daemon.stdin.close()
 
 
 @pytest.mark.spark

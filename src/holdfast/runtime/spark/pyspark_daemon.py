@@ -5,20 +5,61 @@ workers, because some packages start threads that a fork would lose; those impor
 
 Each worker adds its files to the Python path, after which Python reads the directories of all archives on the path again:
 0.1 s and 15 MB for those of PySpark and of Spark's jar. The daemon forgets these archives; an import finds them again.
+
+PySpark's daemon forks a worker for whoever connects, and only the worker asks for the secret: another user of the machine
+could fill its memory with processes. This one accepts connections of its own user and of root alone.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
+import socket
 import sys
 import zipimport
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
-import pyspark.worker  # noqa: F401
-from pyspark.daemon import manager
+import pyspark.daemon
+import pyspark.worker
 
 import holdfast.runtime.spark.level_task  # noqa: F401
 
-__all__ = ["forget_archives"]
+__all__ = ["OwnSocket", "forget_archives"]
+
+
+class OwnSocket(socket.socket):
+    """A socket that accepts no connection from another user of this machine, except root."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.
+
+        Raises:
+            InterruptedError: it was one of another user, and has been closed. PySpark's daemon goes on.
+        """
+        connection, address = super().accept()
+        if self.family == socket.AF_UNIX or _user_of(connection) in (None, 0, os.getuid()):
+            return connection, address
+        connection.close()
+        raise InterruptedError(errno.EINTR, "a connection of another user")
+
+
+def _user_of(connection: socket.socket) -> int | None:
+    """The user whose process holds the other end of a connection from this machine; None: it is not known."""
+    ports = connection.getpeername()[1], connection.getsockname()[1]
+    for table in ("tcp", "tcp6"):  # the JVM's sockets are of IPv6
+        with suppress(OSError), open(f"/proc/net/{table}") as lines:
+            for line in list(lines)[1:]:
+                _, local, remote, _, _, _, _, user, _, node, *_ = line.split()
+                if (_port(local), _port(remote)) == ports and node != "0":  # 0: the process has closed it
+                    return int(user)
+    return None
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2], 16)
 
 
 def forget_archives() -> None:
@@ -32,4 +73,5 @@ if __name__ == "__main__":
     forget_archives()
     gc.collect()
     gc.freeze()  # a collection in a worker would write to the shared pages
-    manager()
+    vars(pyspark.daemon)["socket"] = SimpleNamespace(**{**vars(socket), "socket": OwnSocket})
+    pyspark.daemon.manager()
