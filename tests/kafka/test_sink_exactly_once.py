@@ -371,6 +371,30 @@ def lose(driver: Driver, prepared: list[Committable]) -> None:
     driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared], 30_000)
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def the_output_whose_token_was_deleted_may_be_written_twice_and_that_is_told(
+    kafka: Any, start: Start, caplog: pytest.LogCaptureFixture, deleted: bool
+) -> None:
+    driver = start()
+    tokens = token_topic(driver.topic)
+    prepared = driver.prepare(1, ["a"])
+    ours = [KafkaCommittable.decode(c) for c in prepared]
+    driver.committer._client.end([c.transaction for c in ours], commit=True)  # whose answer nobody got
+    lose(driver, prepared)
+    if deleted:
+        kafka.delete_topic(tokens)
+        until(lambda: tokens not in kafka.admin().list_topics().topics)
+        with pytest.raises(HoldfastError, match=f"there is no topic {tokens}"):
+            driver.prepare(2, ["b"])
+    later = start(2)
+    later.sink.validate()  # creates the topic again
+    later.committer.recover(prepared)
+    assert visible(later) == sorted(both("a") * (2 if deleted else 1))
+    told = f"the topic {tokens} with the tokens of this sink was deleted"
+    assert caplog.text.count(told) == (1 if deleted else 0)
+    later.commit(2, later.prepare(2, ["c"]))
+
+
 def test_the_tokens_of_another_job_do_not_show_that_lost_output_was_committed(start: Start) -> None:
     one = start()
     one.committer.recover([])

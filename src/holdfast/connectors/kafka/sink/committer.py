@@ -35,7 +35,7 @@ from holdfast.connectors.kafka.sink.committable import (
 from holdfast.connectors.kafka.sink.outbox import outbox_epoch, read_outbox
 from holdfast.connectors.kafka.sink.output import KafkaOutput
 from holdfast.connectors.kafka.sink.producers import TransactionalProducer
-from holdfast.connectors.kafka.sink.tokens import Token, create_token_topic, read_tokens, token_topic
+from holdfast.connectors.kafka.sink.tokens import Token, create_token_topic, never_written, read_tokens, token_topic
 from holdfast.connectors.kafka.sink.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, IncompatibleState, StorageError
 
@@ -187,7 +187,15 @@ class KafkaCommitter:
     def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
         """Rewrite the records of lost transactions, unless they were committed."""
         for prefix in {self._origin(c).prefix for c in lost}:
-            create_token_topic(self._sink.properties, token_topic(prefix), self._sink.topic)
+            topic = token_topic(prefix)
+            create_token_topic(self._sink.properties, topic, self._sink.topic)
+            if never_written(self._sink.properties, topic):
+                epochs = sorted({c.epoch for c in lost if self._origin(c).prefix == prefix})
+                _logger.error(
+                    "%s: the topic %s with the tokens of this sink was deleted, so that it is unknown whether the output of "
+                    "epoch %s was committed. It is written again, and may be there twice: look at it",
+                    self._where, topic, ", ".join(map(str, epochs)),
+                )  # fmt: skip
         for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
             self._restore(committable)
 

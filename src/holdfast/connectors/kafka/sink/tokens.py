@@ -28,7 +28,7 @@ from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 
-__all__ = ["Token", "check_readable", "create_token_topic", "read_tokens", "token_topic"]
+__all__ = ["Token", "check_readable", "create_token_topic", "never_written", "read_tokens", "token_topic"]
 
 _logger = logging.getLogger(__name__)
 
@@ -238,6 +238,12 @@ def _ask(call: Callable[[], R], what: str) -> R:
                 "running job restarts from its last checkpoint"
             ) from error
         raise
+
+
+def never_written(properties: Mapping[str, Any], topic: str) -> bool:
+    """Whether the topic has had no record: it was created anew if a transaction has been prepared with it before."""
+    partition = KafkaTopicPartition(topic, 0)
+    return ClusterView(properties, read_committed=False).ends([partition])[partition] == 0
 
 
 def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True) -> dict[bytes, Token]:
