@@ -1,6 +1,17 @@
 """Programs drawn at random from all public operations, run in any way, judged by the plain way and by models.
 
-``make sensitivity`` shows that they find faults: `reverted` has those that were mended, to put back one at a time.
+``make sensitivity`` shows that they find faults: `reverted` has those that were mended, to put back one at a time. Found
+after so many programs, of all operations or of those that show the fault (own):
+
+- event time of operators is not restored: 75;
+- one event time for a chain: 39 own; own windows have no deadline: 19 own;
+- windows of another form, or of another size, are opened as the program's: 10 and 19 own;
+- results of an outer join are late: 4 own; keys of a declared type come back as others: 8 own;
+- joins or aggregates of tables share their rows with functions: 4 own; panes are given to functions: 39 own;
+- a collection of one object: 247 own.
+
+Not found so far, in a minute or two: later input does not hold event time back (150 own), sliding windows swap two elements
+(100 own), broadcast state shares its values (400 own). The others have not been tried for long enough to say.
 
 What no program can show here is tested elsewhere:
 

@@ -122,3 +122,15 @@ def a_key_with_few_records_waits_for_as_many_of_the_hot_key_only(backlog, others
     of_others = [at for at, (key, _) in enumerate(waiting.processed) if key != "hot"]
     rounds = max(others.count(key) for key in others)
     assert of_others[-1] < len(others) + rounds
+
+
+def the_first_record_of_a_key_is_of_the_round_after_the_last_processed_one():
+    rounds = Rounds()
+    assert list(rounds.arrived("aaab")) == [1, 2, 3, 1]
+    rounds.reached(2)
+    assert list(rounds.arrived("abc")) == [4, 3, 3]
+    rounds.forget()  # nothing that waits
+    assert list(rounds.arrived("abc")) == [5, 4, 4]
+    rounds.reached(5)
+    rounds.forget()
+    assert list(rounds.arrived("abbc", ascending=True)) == [6, 6, 7, 7]
