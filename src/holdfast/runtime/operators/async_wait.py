@@ -32,7 +32,7 @@ _IN_FLIGHT = "_async_wait_operator_state_"
 """The list of the elements without results; the name is Flink's."""
 _EMITTED_AT_ONCE = 1024
 _FIRST_LOOK_MS, _LAST_LOOK_MS = 10, 1000
-"""An idle job looks for answers when the oldest request has doubled its age, within these bounds."""
+"""Bounds of the interval at which an idle job looks for answers: it doubles with the age of the oldest request."""
 
 
 class _AsyncWait(Operator):
@@ -42,7 +42,7 @@ class _AsyncWait(Operator):
         self._loop: EventLoop | None = None
         self._emitted = MIN_TIMESTAMP
         """The last watermark that was sent downstream."""
-        self._idle = self._held = self._settles = False
+        self._idle = self._held = self._finishes = False
         self._values: list[Any] = []
         self._stamps: list[int] = []
         self._late_by = MIN_TIMESTAMP
@@ -56,7 +56,7 @@ class _AsyncWait(Operator):
         name = f"async-{context.uid}-{context.subtask}"
         self._loop = EventLoop(spec.func, spec.timeout_ms, spec.strategy, spec.capacity, context.copied, name)
         self._loop.call(self._open_function)
-        self._settles = spec.ordered and context.lists.moved
+        self._finishes = spec.ordered and context.lists.moved
         self._stored = context.lists.stored(_IN_FLIGHT, WHOLE)
         self._send([_restored(stored) for stored in self._stored])
 
@@ -81,9 +81,9 @@ class _AsyncWait(Operator):
         self._life.epoch = epoch
 
     def end_epoch(self) -> None:
-        if self._settles:
+        if self._finishes:
             self.finish_pending()
-            self._settles = False
+            self._finishes = False
         self._take()
         self._emit()
         self.context.forward_idle(self._idle and not len(self._queue), self._held or len(self._queue) > 0)
@@ -112,7 +112,7 @@ class _AsyncWait(Operator):
         self._take()
         queue, capacity = self._queue, self._spec.capacity
         while (over := len(queue) - capacity) > 0:
-            # Each wake-up of this thread stops the event loop for a moment: one for many answers.
+            # Each wake-up of this thread stops the event loop for a moment, so it wakes up once for many answers.
             self._take(1 if queue.held else min(over, capacity // 4 + 1))
         self._emit()
 
@@ -122,7 +122,7 @@ class _AsyncWait(Operator):
         self.loop.send(requests)
 
     def _take(self, wait: int = 0) -> None:
-        """Take the answers that have come, and wait until there are this many; collect the results whose turn it is."""
+        """Take the answers that have arrived, wait until there are this many, and collect the results whose turn it is."""
         queue = self._queue
         try:
             answers = self.loop.answers(wait)
@@ -223,11 +223,11 @@ class AsyncWaitOperator(OperatorFactory):
 
     func: AsyncFunction[Any, Any]
     timeout_ms: int
-    """The time that a request may take, with all its retries."""
+    """The timeout of a request, retries included."""
     capacity: int
-    """The most requests of a subtask at a time."""
+    """Limit of concurrent requests of a subtask."""
     ordered: bool
-    """Whether results have the order of the input."""
+    """Whether results keep the order of the input."""
     strategy: AsyncRetryStrategy[Any]
 
     def create(self) -> Operator:

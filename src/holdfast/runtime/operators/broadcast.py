@@ -24,9 +24,9 @@ from holdfast.state.rows.table import RowTable
 __all__ = ["BroadcastProcess", "KeyedBroadcastProcess"]
 
 _CHUNK = 1000
-"""Rows that `apply_to_keyed_state` loads from the local store at once."""
+"""Number of rows that `apply_to_keyed_state` loads from the local store at once."""
 _MOST_DESCRIPTORS = 64
-"""Descriptors that are remembered: a function may make a new one for each element."""
+"""Limit of cached descriptors: a function may make a new one for each element."""
 
 
 class BroadcastStates:
@@ -56,14 +56,14 @@ class BroadcastStates:
 def _by_descriptor(
     find: Callable[[MapStateDescriptor], ReadOnlyBroadcastMap],
 ) -> Callable[[MapStateDescriptor], ReadOnlyBroadcastMap]:
-    """The same look-up, called for each element: it remembers descriptors, which are equal only to themselves."""
+    """The same lookup for each element, with a cache of descriptors, which are equal only to themselves."""
     known: dict[MapStateDescriptor, ReadOnlyBroadcastMap] = {}
 
     def read_only(state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
         try:
             return known[state_descriptor]
         except (KeyError, TypeError):
-            pass  # it comes for the first time, or is no descriptor
+            pass  # not in the cache, or not a descriptor
         state = find(state_descriptor)
         if len(known) < _MOST_DESCRIPTORS:
             known[state_descriptor] = state

@@ -14,7 +14,7 @@ from holdfast.state.cells.row import CHANGED
 __all__ = ["call_each", "reduce_each", "take_each"]
 
 Fail = Callable[[BaseException, Any, Any], Exception]
-"""Makes the user's error of an error, with its element and key."""
+"""Turns an error into the user's error, with its element and key."""
 
 
 def call_each(

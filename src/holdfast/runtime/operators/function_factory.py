@@ -59,11 +59,11 @@ class FunctionFactory(OperatorFactory):
         return self.operator(self.func, *self.options)
 
     def definition(self) -> dict[str, Any] | None:
-        """That of the function, if it has one."""
+        """The function's own, if it has one."""
         return self.func.definition() if isinstance(self.func, DefinedState) else None
 
     def continuing(self, stored: Mapping[str, Any]) -> OperatorFactory:
-        """The factory of a function that goes on with the state."""
+        """The factory of a function that continues with the state."""
         return replace(self, func=self.func.continuing(stored)) if isinstance(self.func, DefinedState) else self
 
     def functions(self) -> Sequence[Any]:

@@ -149,7 +149,7 @@ class KeyedProcess(KeyedOperator):
 
     method = "process_element"
     own: type[Any] | None = None
-    """A class of the results that the function makes for this output alone: only what they hold may be shared."""
+    """A class of results that the function makes for this output alone; only their fields may be shared."""
 
     def open(self) -> None:
         super().open()
@@ -186,7 +186,7 @@ class KeyedProcess(KeyedOperator):
         if time < MAX_TIMESTAMP:
             self._fire_until(timers, time, domain)
             return
-        # The input has ended: timers that timers set are due, too, however late. They may never cease to be set.
+        # At the end of the input, timers that are set by timers are due as well, however late. They may be set without end.
         for _ in last_rounds(timers, self.context.where, "on_timer"):
             self._fire_until(timers, timers.last_time(), domain)
 
@@ -213,7 +213,7 @@ class KeyedProcess(KeyedOperator):
 
 
 class ChangelogProcess(KeyedProcess):
-    """A function of ours that makes a Row for each change."""
+    """A built-in function that makes a Row for each change."""
 
     own = Row
 

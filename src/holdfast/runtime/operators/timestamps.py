@@ -32,7 +32,7 @@ class _Timestamps(Operator):
         self._supplier = strategy.generator_supplier
         self._max_timestamp = MIN_TIMESTAMP
         self._heard: int | None = None
-        """When the sources were asked for the latest input that had records, by the clock of ``context.asked``."""
+        """When the sources were asked for the last input with records, by the clock of ``context.asked``."""
         self._input_idle = self._idle = False
         self._emitted = MIN_TIMESTAMP
 
@@ -94,7 +94,7 @@ class _Timestamps(Operator):
 
     def take_idle(self, idle: bool, held: bool) -> None:
         self._input_idle = idle
-        if held:  # that is no silence
+        if held:  # this does not count as silence
             self._heard = self.context.asked
 
     def end_epoch(self) -> None:
@@ -105,7 +105,7 @@ class _Timestamps(Operator):
         return self._input_idle or (self._idle_timeout is not None and self._silent_ms() >= self._idle_timeout)
 
     def _silent_ms(self) -> int:
-        """How long the sources have been asked without a record that came here."""
+        """How long the sources have been asked without a record arriving here."""
         asked, heard = self.context.asked, self._heard
         return 0 if asked is None or heard is None else asked - heard
 
@@ -183,7 +183,7 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
 
     @property
     def by_columns(self) -> bool:  # type: ignore[override]
-        """Whether it reads no record: the timestamps are a field's, and the watermarks follow the highest one."""
+        """Whether it reads no record: the timestamps are a field, and the watermarks follow the highest one."""
         assigner = self.strategy.timestamp_assigner
         return self.strategy.generator_supplier is None and (assigner is None or isinstance(assigner, Fields))
 

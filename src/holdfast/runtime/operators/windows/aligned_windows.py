@@ -103,10 +103,10 @@ class AlignedWindows(WindowsBase):
     def advance_processing_time(self, now: int) -> None:
         super().advance_processing_time(now)
         if not self._event_time:
-            self._advance(now - 1)  # more elements of this millisecond may come
+            self._advance(now - 1)  # more elements of this millisecond may arrive
 
     def _advance(self, time: int) -> None:
-        # In processing time, windows go when they fire.
+        # In processing time, windows are removed when they fire.
         before = self.context.clock.fired if self._event_time else MIN_TIMESTAMP
         for start in sorted(start for start in self.window_space.tables if start is not None):
             last = self._last(start)

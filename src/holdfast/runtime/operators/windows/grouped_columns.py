@@ -17,7 +17,7 @@ __all__ = ["GroupedColumns", "Unfit"]
 
 _MOST = 2**63 - 1
 _EXACT = 2**53
-"""Up to here, floats hold all integers."""
+"""Up to this number, floats represent every integer."""
 
 
 class Unfit(Exception):

@@ -26,7 +26,7 @@ class PaneSums:
     """
 
     def __init__(self, merge: Callable[[Any, Any], Any]) -> None:
-        """``merge`` must leave both of its arguments as they are."""
+        """``merge`` must leave both arguments unchanged."""
         self._merge = merge
         self._entries: dict[Any, _Entry] = {}
 
@@ -42,7 +42,7 @@ class PaneSums:
         self._entries.pop(key, None)
 
     def add(self, pane: int, contents: Iterable[tuple[Any, Any]]) -> None:
-        """Add a pane, by key; it must begin after all that have been added of these keys."""
+        """Add a pane, by key; it must begin after all panes added before of these keys."""
         entries, merge = self._entries, self._merge
         for key, content in contents:
             entry = entries.get(key)

@@ -35,7 +35,7 @@ from holdfast.windowing.assigners import PeriodicWindows
 __all__ = ["PanedWindows"]
 
 _PARTS = 16
-"""A window whose rows are not all in memory fires in so many parts, by key group."""
+"""Number of parts, by key group, in which a window fires whose rows are not all in memory."""
 _REMEMBERED = 1000
 
 Span = tuple[int, int]
@@ -55,14 +55,14 @@ class PanedWindows(WindowsBase):
         self._least = MIN_TIMESTAMP + 2 * assigner.size
         """The least timestamp whose windows begin within 64 bits."""
         self._known: set[int] | None = None
-        """The namespaces there are; None: not looked for yet."""
+        """The existing namespaces; None before the first look."""
         self._apart: set[int] = set()
-        """Those of elements that are late for some windows."""
+        """The namespaces of elements that are late for some windows."""
         self._waiting: set[Span] = set()
         self._fires: list[tuple[int, Span]] = []
         """The waiting windows as a heap, by their last milliseconds."""
         self._goes: list[tuple[int, int]] = []
-        """The namespaces as a heap, by when the last of their windows goes."""
+        """The namespaces as a heap, by the time at which their last window is removed."""
         self._summed = MIN_TIMESTAMP
         """Panes before this one are in the sums."""
         self._stale: set[Any] = set()
@@ -87,7 +87,7 @@ class PanedWindows(WindowsBase):
         """The windows of panes that elements fell into lately."""
 
     def _merger(self) -> Callable[[Any, Any], Any]:
-        """What merges two contents and leaves both as they are."""
+        """A function that merges two contents and leaves both unchanged."""
         merged = self._content.merged
 
         def merge(content: Any, other: Any) -> Any:
@@ -100,7 +100,7 @@ class PanedWindows(WindowsBase):
     # namespaces
 
     def _namespaces(self) -> set[int]:
-        """The namespaces there are; when first asked, those of the checkpoint are noted."""
+        """The existing namespaces; the first call notes those of the checkpoint."""
         if self._known is None:
             self._known = set()
             for namespace in self._space.tables:
@@ -109,7 +109,7 @@ class PanedWindows(WindowsBase):
         return self._known
 
     def _note(self, namespace: int) -> None:
-        """There is a namespace: its windows will fire, and at last it goes."""
+        """Note a namespace: its windows will fire, and after the last one it is removed."""
         assert self._known is not None
         self._known.add(namespace)
         pane, after = self._pane(namespace)
@@ -154,7 +154,7 @@ class PanedWindows(WindowsBase):
         return alive, len(windows) - len(alive)
 
     def _note_added(self, namespace: int, pane: int, keys: Iterable[Any]) -> None:
-        """Elements of these keys come to a namespace."""
+        """Note that elements of these keys enter a namespace."""
         if namespace not in self._namespaces():
             self._note(namespace)
         if pane < self._summed:
@@ -206,7 +206,7 @@ class PanedWindows(WindowsBase):
             self._sums.clear()
 
     def _drop_until(self, time: int) -> None:
-        """Forget the namespaces whose last window is gone."""
+        """Drop the namespaces whose last window has been removed."""
         known = self._namespaces()
         while self._goes and self._goes[0][0] <= time:
             namespace = heappop(self._goes)[1]
@@ -284,7 +284,7 @@ class PanedWindows(WindowsBase):
         return contents[0] if len(contents) == 1 else reduce(self._merge, contents)
 
     def _summed_up(self, namespaces: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
-        """Keys with the sums of their panes in this window, all of which are in memory."""
+        """Keys with the sums of their panes in this window; all panes are in memory."""
         cell, sums, tables = self._cell, self._sums, {namespace: self._space.table(namespace) for namespace in namespaces}
         apart = [namespace for namespace in namespaces if namespace in self._apart]
         for namespace in apart:
@@ -306,7 +306,7 @@ class PanedWindows(WindowsBase):
                 if content is not None:
                     totals.setdefault(key, []).append(content)
                     sums.add(pane, [(key, content)])
-        if apart:  # what is apart counts for some windows only: no sum may hold it
+        if apart:  # elements kept apart count for some windows only, so no sum may contain them
             for key in stale:
                 sums.forget(key)
             self._stale = stale
@@ -365,7 +365,7 @@ class PanedWindows(WindowsBase):
             raise user_error(failure, self.context.name, self.context.uid, window, key) from error
 
     def _fitted(self, pairs: list[tuple[Any, Any]], window: TimeWindow) -> list[tuple[Any, Any]]:
-        """Check what fires: no barrier may have seen it."""
+        """Check the contents before they fire: no barrier may have checked them yet."""
         fit: Callable[[list[Any]], list[Any]] = self._content.fitted
         key = None
         try:
