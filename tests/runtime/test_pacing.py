@@ -179,6 +179,22 @@ def the_checkpoints_of_a_job_without_an_interval_cost_at_most_the_budget() -> No
     assert 15 < spent / now * MONTH_S < 20.5
 
 
+def a_budget_sets_no_interval_above_a_minute() -> None:
+    """What costs something whether checkpoints are taken or not, such as heartbeats, would lengthen it for ever."""
+    pace = paced(first_cost=1e-5)
+    now = 0.0
+    for _ in range(100):
+        pace.began(now, backlog=0)
+        heartbeats = 1.1e-5 * pace.interval
+        now += 0.1
+        told = pace.completed(now, epoch(5e-6 + heartbeats), left=False)
+        now += pace.wait(at(now))
+        if told:
+            last = told[-1]
+    assert pace.interval == 60.0
+    assert "cost more than 20 dollars a month" in last.settings.described(60.0)
+
+
 def the_requests_of_a_start_do_not_count() -> None:
     pace = paced(first_cost=1e-5)
     pace.completed(1.0, epoch(1.0), left=False)

@@ -8,6 +8,9 @@ from holdfast.metrics.requests import MONTH_S
 
 __all__ = ["PaceSettings"]
 
+_LONGEST_S = 60.0
+"""The longest interval that a budget sets: whoever wants to wait longer for results says so."""
+
 
 @dataclass(frozen=True)
 class PaceSettings:
@@ -28,7 +31,7 @@ class PaceSettings:
 
     def interval(self, cost: float) -> float:
         """The seconds between two checkpoints that cost so many dollars; 0: they follow at once."""
-        return cost / self.dollars_per_second if self.interval_ms is None else self.interval_ms / 1000
+        return min(cost / self.dollars_per_second, _LONGEST_S) if self.interval_ms is None else self.interval_ms / 1000
 
     def target(self, cost: float) -> float:
         """The seconds that an epoch should not exceed: the input of an interval has room in it."""
@@ -44,8 +47,7 @@ class PaceSettings:
             return f"every {interval:g} s{pause}"
         if not interval:
             return f"as soon as there is input{pause}"
-        return (
-            f"every {interval:.1f} s{pause}: requests to the storage then cost at most "
-            f"{self.dollars_per_second * MONTH_S:g} dollars a month (holdfast.storage.monthly-budget). "
-            "execution.checkpointing.interval sets another pace"
-        )
+        budget = f"{self.dollars_per_second * MONTH_S:g} dollars a month (holdfast.storage.monthly-budget)"
+        cost = f"cost more than {budget} even so" if interval >= _LONGEST_S else f"then cost at most {budget}"
+        other = "execution.checkpointing.interval sets another pace"
+        return f"every {interval:.1f} s{pause}: requests to the storage {cost}. {other}"
