@@ -24,7 +24,7 @@ from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor
-from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.backend import INLINE_THRESHOLD, Place, StateBackendSettings
 from holdfast.state.backends.keyed_backend import KeyedStateBackend
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.stored.delta import read_delta
@@ -52,7 +52,7 @@ class Subtask:
 
     def __init__(self, directory: Path, kind: str, uploads: ThreadPoolExecutor) -> None:
         self.storage = Counted.open(str(directory / "storage"))
-        settings = StateBackendSettings.of({"state.backend.type": kind})
+        settings = StateBackendSettings.of({"state.backend.type": kind, INLINE_THRESHOLD: "0b"})  # each delta is a file
         place = Place("'op'", KeyGroupRange(0, GROUPS - 1), GROUPS, self.storage, str(directory / "local"))
         self.backend = KeyedStateBackend(place, settings, uploads)
         self.space = self.backend.open([], None).space("keyed")
