@@ -44,12 +44,12 @@ class _Punctual(ThreadPoolExecutor):
 class Counted(Storage):
     """A storage without links that counts what is put."""
 
-    bytes = requests = 0
+    written = puts = 0
 
     def put(self, path: str, data: Any) -> None:
         super().put(path, data)
-        self.bytes += len(data)
-        self.requests += 1
+        self.written += len(data)
+        self.puts += 1
 
     def link(self, path: str, source: str) -> bool:
         return False
@@ -147,6 +147,6 @@ def _measured(directory: Path, backend: str, options: argparse.Namespace) -> dic
     return {
         "restore_cpu_s": round(min(restored), 2),
         "checkpoint_mb": round(largest / 1e6, 1),
-        "written_mb": round(subtask.storage.bytes / 1e6, 1),
-        "requests": subtask.storage.requests,
+        "written_mb": round(subtask.storage.written / 1e6, 1),
+        "requests": subtask.storage.puts,
     }

@@ -35,7 +35,7 @@ WINDOW_MS = 60_000
 class Counted(Storage):
     """Counts the bytes and requests of reads."""
 
-    bytes = requests = 0
+    bytes = reads = 0
 
     def get(self, path: str) -> bytes:
         return self._count(super().get(path))
@@ -45,7 +45,7 @@ class Counted(Storage):
 
     def _count(self, data: bytes) -> bytes:
         self.bytes += len(data)
-        self.requests += 1
+        self.reads += 1
         return data
 
 
@@ -102,12 +102,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                         groups = key_group_range(GROUPS, PARTS, part)
                         clipped = [msgspec.structs.replace(h, first=groups.first, last=groups.last) for h in handles]
                         subtask = Subtask(storage, Path(directory, f"{by}-{part}"), by, groups, uploads, slices)
-                        storage.bytes = storage.requests = 0
+                        storage.bytes = storage.reads = 0
                         began = time.process_time()
                         subtask.open(clipped, schema)
                         seconds.append(time.process_time() - began)
                         reads.append(storage.bytes / total)
-                        requests.append(storage.requests)
+                        requests.append(storage.reads)
                         _check(subtask, groups, options.keys)
                         subtask.backend.close()
                     figures[f"{name}_by_{by}_share"] = round(max(reads), 3)
