@@ -9,7 +9,7 @@ import pytest
 from holdfast.metrics import EpochStats, JobMetrics
 from holdfast.metrics.diagnosis import Finding, findings
 from holdfast.metrics.standstills import STARTS_S
-from holdfast.metrics.stats import Observed, SparkTasks, StandingTask
+from holdfast.metrics.stats import HoldingSplit, Observed, SparkTasks, StandingTask
 
 PHASES = {"plan": 0.0, "job": 1.0, "commit": 0.0, "metadata": 0.0}
 TASK = StandingTask(8, "Source, worker", "worker", 1, "host-a", 42, 20.0, 0.0, "work (/srv/job.py:12): ask(n)")
@@ -136,3 +136,15 @@ def a_wait_of_the_driver_is_told_with_its_line_and_the_system_that_it_needs(what
 def the_lines_are_shown_without_their_text_where_data_of_records_is_hidden() -> None:
     seen = Observed((TASK,), lines={"planning": "plan (/srv/source.py:7): key = 'secret'"}).without_text()
     assert (seen.tasks[0].where, dict(seen.lines)) == ("work (/srv/job.py:12)", {"planning": "plan (/srv/source.py:7)"})
+
+
+def a_split_without_records_for_which_event_time_waits_is_told_with_its_name() -> None:
+    metrics = JobMetrics("a" * 32, "payments")
+    metrics.status("RUNNING")
+    silent = HoldingSplit("payments", "payments-3", 40.0), HoldingSplit("payments", "payments-1", 12.0)
+    metrics.epoch_finished(EpochStats(1, 0, 1000.0, 500, 5, PHASES, holding=silent))
+    found = findings(metrics.snapshot())
+    assert titles(found)[0] == ("slow", "Event time waits for a split without records")
+    assert "payments-3 of the source payments has had none for 40 s" in found[0].detail
+    assert "1 other splits" in found[0].detail
+    assert "with_idleness" in found[0].remedy

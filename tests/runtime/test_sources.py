@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.checkpoint.metadata import SourceState
 from holdfast.common import Duration, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, SplitRange
@@ -11,10 +13,15 @@ from holdfast.runtime.protocol.events import PlannedInput
 from holdfast.runtime.protocol.sources import SourceProgress
 
 IDLE_MS = 500
+WITH_IDLENESS = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(IDLE_MS))
 
 
-def progress(restored: SourceState | None = None, parallelism: int = 1, dealt: int | None = None) -> SourceProgress:
-    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(IDLE_MS))
+def progress(
+    restored: SourceState | None = None,
+    parallelism: int = 1,
+    dealt: int | None = None,
+    strategy: WatermarkStrategy = WITH_IDLENESS,
+) -> SourceProgress:
     vertex = Vertex(0, "s", parallelism, 128, 0, ())
     return SourceProgress(vertex, SourceSpec("s", True, "s", None, strategy), restored, dealt)  # type: ignore[arg-type]
 
@@ -23,12 +30,13 @@ def planned(*splits: str) -> PlannedInput:
     return PlannedInput(EpochInput(tuple(SplitRange(name, 0, 1) for name in splits)), None)
 
 
-def read(source: SourceProgress, answer: PlannedInput) -> None:
-    """Complete an epoch in which each split of the answer had a record."""
+def read(source: SourceProgress, answer: PlannedInput, stamps: Mapping[str, int] = {}) -> None:
+    """Complete an epoch in which each split of the answer had a record; ``stamps``: their timestamps."""
     reports = []
     for task, assignment in source.assignments(answer).items():
         for part in assignment.ranges:
             assignment.splits[part.split].heard = True
+            assignment.splits[part.split].max_timestamp = stamps.get(part.split, 0)
         reports.append(TaskReport(task, "attempt", splits=assignment.splits))
     source.read(reports)
 
@@ -76,6 +84,34 @@ def the_time_before_the_first_question_of_a_start_is_no_silence():
     assert source.next_idle() == 100_000 + IDLE_MS
     source.asked(planned(), 100_000 + IDLE_MS)
     assert idle(source) == {"a", "b"}
+
+
+def a_split_without_records_holds_event_time_back_once_others_have_had_some_for_ten_seconds():
+    source = progress(strategy=WatermarkStrategy.for_monotonous_timestamps())
+    source.asked(planned("a", "b"), 0)
+    read(source, planned("a", "b"))
+    for now in (5_000, 9_999):
+        source.asked(planned("a"), now)
+        read(source, planned("a"), {"a": now})
+        assert source.holding() == {}
+    source.asked(planned(), 60_000)
+    assert source.holding() == {}, "without input anywhere nothing waits"
+    source.asked(planned("a"), 70_000)
+    read(source, planned("a"), {"a": 70_000})
+    assert source.holding() == {"b": 70.0}
+    source.asked(planned("b"), 71_000)
+    read(source, planned("b"), {"b": 71_000})
+    assert source.holding() == {}
+
+
+def test_a_source_with_an_idle_timeout_or_without_watermarks_waits_for_no_split():
+    for strategy in (WITH_IDLENESS, WatermarkStrategy.no_watermarks()):
+        source = progress(strategy=strategy)
+        source.asked(planned("a", "b"), 0)
+        read(source, planned("a", "b"))
+        source.asked(planned("a"), 50_000)
+        read(source, planned("a"), {"a": 50_000})
+        assert source.holding() == {}
 
 
 def owners(source: SourceProgress) -> dict[str, int]:

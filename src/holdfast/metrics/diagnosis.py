@@ -48,6 +48,21 @@ def _troubles(job: JobSnapshot) -> Iterator[Finding]:
     if job.status not in TERMINAL:
         yield from silent_sources(job)
         yield from standstills(job)
+        yield from _held_back(job)
+
+
+def _held_back(job: JobSnapshot) -> Iterator[Finding]:
+    """The splits for which event time waits."""
+    if job.holding:
+        longest = max(job.holding, key=lambda each: each.seconds)
+        others = f" {len(job.holding) - 1} other splits have none, either." if len(job.holding) > 1 else ""
+        yield Finding(
+            "slow",
+            "Event time waits for a split without records",
+            f"{longest.split} of the source {longest.source} has had none for {longest.seconds:.0f} s; others had some. "
+            f"Windows and timers of event time do not fire.{others}",
+            "If it may have none for long, WatermarkStrategy.with_idleness(...) lets the others go on without it.",
+        )
 
 
 def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:

@@ -19,6 +19,7 @@ from holdfast.metrics.stats import (
     EpochStats,
     FailedCheckpoint,
     Failure,
+    HoldingSplit,
     JobEvent,
     LateRecord,
     Observed,
@@ -108,6 +109,8 @@ class JobSnapshot:
     """What the driver does just now, e.g. ``running epoch 7``, with its age in seconds."""
     observed: Observed
     """What the driver has found out about something that lasts."""
+    holding: tuple[HoldingSplit, ...]
+    """The splits that hold event time back, after the last epoch."""
     silent: Mapping[str, tuple[float, str]]
     """The sources whose systems do not answer: by uid, for how many seconds, and what is known of it."""
 
@@ -399,6 +402,7 @@ class JobMetrics:
                 profile=self._profile.snapshot(1000 * now),
                 activities={what: now - since for what, (since, _) in self._activities.items()},
                 observed=self._observed,
+                holding=epoch.holding if epoch else (),
                 silent={uid: (now - since, why) for uid, (since, why) in self._silent.items()},
             )
 

@@ -15,6 +15,7 @@ __all__ = [
     "EpochStats",
     "FailedCheckpoint",
     "Failure",
+    "HoldingSplit",
     "JobEvent",
     "LateRecord",
     "Observed",
@@ -38,6 +39,16 @@ class LateRecord(NamedTuple):
     """That of the operator when the record came."""
     value: str
     """The beginning of its text."""
+
+
+class HoldingSplit(NamedTuple):
+    """A split of a source that holds event time back: it has no records, and others have some."""
+
+    source: str
+    """The uid of the source."""
+    split: str
+    seconds: float
+    """For how long."""
 
 
 class StandingTask(NamedTuple):
@@ -209,6 +220,7 @@ class EpochStats:
     """What that cost, in dollars."""
     interval_ms: float = 0.0
     """The wanted time between two checkpoints."""
+    holding: tuple[HoldingSplit, ...] = ()
 
 
 @dataclass(frozen=True)

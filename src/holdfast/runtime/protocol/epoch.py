@@ -10,6 +10,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import UserCodeError
+from holdfast.metrics.stats import HoldingSplit
 from holdfast.runtime.plan.lifecycle import Lifecycle
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.plan.task_messages import Deadline, EpochAssignment, TaskReport
@@ -89,6 +90,7 @@ class EpochInFlight:
         self.task = ""
         """The failed task; empty if the failure was outside of tasks."""
         self.reports: Sequence[TaskReport] = ()
+        self.holding: Sequence[HoldingSplit] = ()
         self.traced = False
         """Whether the next run is processed element by element with each record's origin, to explain a failure."""
         self._life = Lifecycle(f"epoch {number}", EpochState.PLANNED, _TRANSITIONS, story)
@@ -206,6 +208,7 @@ class EpochInFlight:
         self._end_phase("commit", now)
         for source in sources:
             source.read(self.reports)
+        self.holding = [HoldingSplit(s.uid, *silent) for s in sources for silent in s.holding().items()]
         operators = operator_states(plan, self.reports, base)
         self._checkpoint = CheckpointMetadata(
             checkpoint_id=checkpoint_of(self.number),

@@ -17,6 +17,9 @@ from holdfast.runtime.protocol.events import PlannedInput
 
 __all__ = ["SourceProgress", "has_finished", "source_progress"]
 
+_SILENT_S = 10.0
+"""A split that has had no records for so many seconds, while others had some, is told to hold event time back."""
+
 
 class SourceProgress:
     """The coordinator's view of one source vertex. A split stays with its subtask, so its records keep their order."""
@@ -133,6 +136,19 @@ class SourceProgress:
         """Whether the split had no input for the idle timeout, when it was asked last."""
         timeout, asked = self._idle_timeout_ms, self._asked
         return timeout is not None and asked is not None and asked - self._heard.get(name, asked) >= timeout
+
+    def holding(self) -> dict[str, float]:
+        """The splits that hold event time back: others have had records since. By split: for how many seconds.
+
+        Those of a source with an idle timeout do so only until it has passed.
+        """
+        times = {name: split.watermark(self._delay_ms) for name, split in self._splits.items() if name in self._heard}
+        generated = self._delay_ms is not None or any(split.generated is not None for split in self._splits.values())
+        if self._idle_timeout_ms is not None or not generated or not times:
+            return {}
+        lowest, latest = min(times.values()), max(self._heard[name] for name in times)
+        silent = {name: (latest - self._heard[name]) / 1000 for name, time in times.items() if time == lowest}
+        return {name: seconds for name, seconds in silent.items() if seconds >= _SILENT_S and not self._is_idle(name)}
 
     def next_idle(self) -> int | None:
         """When the next split becomes idle, if it has no input when it is asked then: by the clock of `asked`, in ms."""

@@ -88,7 +88,13 @@ def epoch_finished(
     sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
     for report in reports:
         requests = requests.plus(report.requests)
-    stats = replace(stats, requests=requests, requests_cost=plan.settings.prices.cost(requests), interval_ms=1000 * interval)
+    stats = replace(
+        stats,
+        requests=requests,
+        requests_cost=plan.settings.prices.cost(requests),
+        interval_ms=1000 * interval,
+        holding=tuple(epoch.holding),
+    )
     return EpochFinished(stats, epoch.checkpoint, sync_ms, len(reports)), seconds
 
 
