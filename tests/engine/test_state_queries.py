@@ -41,7 +41,7 @@ from holdfast.state_api import find_orphans
 
 from .inprocess import LedgerSink
 from .small_programs import Remember, program, timed
-from .test_same_results import config, lab
+from .test_same_results import IN_FILES, config, lab
 
 VALUES = [(f"k{n % 7}", n, n) for n in range(700)]
 ROW = Types.ROW_NAMED(["last", "count"], [Types.LONG(), Types.LONG()])
@@ -173,7 +173,7 @@ def a_rescaled_state_is_queried_and_saved_although_only_some_subtasks_had_large_
 
 def a_checkpoint_held_with_one_driver_stays_whole_through_the_lives_of_the_next_ones(monkeypatch):
     monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
-    with lab(program(Everything(), VALUES, cut=90), budget=90) as job:
+    with lab(program(Everything(), VALUES, cut=90), budget=90, config=IN_FILES) as job:
         job._run_until("after complete", 2)
         asked, held = queries(job)
         hold = asked._retention.hold_newest(600)
