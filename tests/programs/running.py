@@ -193,14 +193,15 @@ def run(program: Program, way: Way) -> list[Any] | None:
         exec(text, NAMES | sources | {"env": env, "cut": way.cut, "seed": way.seed})
 
     LEDGERS["out"].committed.clear()
+    tasks = max(way.parallelisms) * len(text.splitlines())  # about: with many of them, most epochs would fail
     with tempfile.TemporaryDirectory(prefix="holdfast-programs-") as directory, broker(way) as logs:
         job = Job(
             build,
             Path(directory),
             budget=1000 if way.cut == 0 else 8 * way.cut,
             keep_disk=way.keeps_disk,
-            failures=0.1 / (max(way.parallelisms) * len(text.splitlines())) if way.flaky else 0,
-            repeats=0.1 if way.flaky else 0,
+            failures=0.1 / tasks if way.flaky else 0,
+            repeats=min(0.1, 1 / tasks) if way.flaky else 0,
             seed=way.seed,
             records_before_deadline=(1, 2, 4)[way.seed % 3] if way.unaligned and not program.batch else 0,
         )
