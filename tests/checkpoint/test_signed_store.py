@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.files import fetch_raw, write_raw
+from holdfast.checkpoint.files import fetch_raw, unpack, write_raw
+from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys, sign_again
 from holdfast.checkpoint.stores.storage import AlreadyExists, NotFound, Storage
@@ -197,6 +200,16 @@ def key_file(directory: Path, name: str = "keys", *keys: str) -> Path:
     file.touch(mode=0o600)
     file.write_text("\n".join(keys or [os.urandom(32).hex()]))
     return file
+
+
+def a_signed_directory_notes_what_is_visible_with_each_checkpoint_as_another_one_does(tmp_path: Path) -> None:
+    for config in ({}, {KEY_FILE: str(key_file(tmp_path))}):
+        storage, paths = Storage.open(str(tmp_path / f"with {len(config)} settings"), config), JobPaths.of("job")
+        log, noted = CheckpointLog(storage, paths), []
+        for number in (7, 8):
+            log.output_becomes_visible(CheckpointId(number))
+            noted.append(unpack(storage.get(paths.visible), paths.visible))
+        assert noted == [b"7", b"8"]
 
 
 def restored_by_a_run(directory: Path, keys: Path | None) -> int:

@@ -302,13 +302,13 @@ class CheckpointLog(LogReader):
     def output_becomes_visible(self, checkpoint_id: CheckpointId) -> None:
         """Note, before the output of a completed checkpoint is committed, that the log must not end before it.
 
-        Not on every call if the storage is no directory: a request for each checkpoint is much for what no bucket loses.
+        Not on every call if the storage is a bucket: a request for each checkpoint is much for what no bucket loses.
 
         Raises:
             StorageError: the storage does not answer.
         """
         now = time.monotonic()
-        if now >= self._noted + _NOTED_S or self._storage.local_path("") is not None:
+        if now >= self._noted + _NOTED_S or self._storage.in_file_system:
             self._storage.put(self._paths.visible, pack(str(checkpoint_id).encode()))
             self._noted = now
 

@@ -172,6 +172,11 @@ class Storage:
         """The base URI of all paths."""
         return self._store.uri
 
+    @property
+    def in_file_system(self) -> bool:
+        """Whether the objects are files, of this host or of HDFS; in a bucket, each request has its price."""
+        return urlsplit(self.uri).scheme in ("file", "hdfs")
+
     def locate(self, path: str) -> str:
         """The full name of an object, for error messages."""
         return f"{self.uri}{path}" if self.uri.endswith("/") else f"{self.uri}/{path}"
