@@ -20,8 +20,10 @@ from benchmarks import jobs, measure
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.datagen import PaymentsSource
-from holdfast.metrics.requests import MONTH_S, RequestPrices, Requests
+from holdfast.metrics.requests import KINDS, MONTH_S, RequestPrices, Requests
 
+_PRICES = RequestPrices.of("s3://checkpoints/jobs", {})
+"""Those of Amazon's S3."""
 _STORE = """
 import http.client, json, sys, threading, time
 from collections import Counter
@@ -111,8 +113,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"s3.endpoint={url}",
             "s3.access-key=access",
             "s3.secret-key=secret",
-            "holdfast.storage.price.writes=5",
-            "holdfast.storage.price.reads=0.4",
+            f"holdfast.storage.price.writes={_PRICES.writes}",
+            f"holdfast.storage.price.reads={_PRICES.reads}",
             *options.set,
         ]
         env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, settings))
@@ -131,8 +133,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         store.kill()
         jobs.tidy(work)
     epochs = last - first
-    asked = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in ("put", "get", "head", "list", "delete")}
-    cost = RequestPrices(5.0, 0.4).cost(Requests(**asked)) / seconds * MONTH_S
+    asked = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in KINDS}
+    cost = _PRICES.cost(Requests(**asked)) / seconds * MONTH_S
     return {
         "subtasks": options.subtasks,
         "rate": options.rate,

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from holdfast.checkpoint.handles import Handle, IndexedFile, InlineFile
+from holdfast.checkpoint.handles import LARGEST_INLINE, Handle, IndexedFile, InlineFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.state.backends import compaction, delta_merge, keyed_backend
 from holdfast.state.backends.backend import INLINE_THRESHOLD, size_of
-from holdfast.state.backends.compaction import INLINE, LARGEST_INLINE, Base, Merge, due
+from holdfast.state.backends.compaction import INLINE, Base, Merge, due
 from holdfast.state.cells import entries
 from holdfast.state.rows import keyed_state
 from holdfast.state.store import store

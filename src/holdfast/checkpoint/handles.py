@@ -15,7 +15,24 @@ import msgspec
 
 from holdfast.checkpoint.stores.object_store import leaves
 
-__all__ = ["ContainedFile", "FileHandle", "Handle", "IndexedFile", "InlineFile", "LogRange", "RawFile", "files_of"]
+__all__ = [
+    "LARGEST_INLINE",
+    "ContainedFile",
+    "FileHandle",
+    "Handle",
+    "IndexedFile",
+    "InlineFile",
+    "LogRange",
+    "RawFile",
+    "contents_of",
+    "inline_limit",
+]
+
+LARGEST_INLINE = 64 << 10
+"""The most bytes of one content in the metadata."""
+_MOST_INLINE = 256 << 10
+"""The most bytes of an epoch that the subtasks of an operator put into the metadata together: the driver holds them, and
+each restoring subtask reads them."""
 
 
 class ContainedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=0):
@@ -103,10 +120,19 @@ FileHandle = Union[ContainedFile, RawFile, IndexedFile]
 Handle = Union[ContainedFile, RawFile, IndexedFile, LogRange, InlineFile]
 
 
-def files_of(handles: Iterable[Handle]) -> Iterator[FileHandle]:
-    """Those of the handles that refer to files in the storage."""
+def inline_limit(wanted: int, writers: int) -> int:
+    """The most bytes that each of some writers may put into the metadata at a time, of ``wanted`` by the settings.
+
+    >>> inline_limit(20_000, 2), inline_limit(1 << 20, 2), inline_limit(20_000, 64)
+    (20000, 65536, 4096)
+    """
+    return min(wanted, LARGEST_INLINE, _MOST_INLINE // writers)
+
+
+def contents_of(handles: Iterable[Handle]) -> Iterator[FileHandle | InlineFile]:
+    """Those of the handles that refer to files in the storage, or have the content of one."""
     for handle in handles:
-        if not isinstance(handle, (LogRange, InlineFile)):
+        if not isinstance(handle, LogRange):
             yield handle
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import FileHandle, Handle, InlineFile, LogRange
+from holdfast.checkpoint.handles import FileHandle, Handle, InlineFile, contents_of
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
@@ -68,7 +68,7 @@ class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
         """The files that it adds, and what is stored in their place."""
         if self.state is not None:
             yield from self.state.contents()
-        yield from (delta for delta in self.deltas if not isinstance(delta, LogRange))
+        yield from contents_of(self.deltas)
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, InlineFile, LogRange, files_of
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, InlineFile, contents_of
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 
 __all__ = [
@@ -125,12 +125,14 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def files(self) -> Iterator[FileHandle]:
         """All files of the state."""
-        return files_of(self.contents())
+        for each in self.contents():
+            if not isinstance(each, InlineFile):
+                yield each
 
     def contents(self) -> Iterator[FileHandle | InlineFile]:
         """All files of the state, and what is stored in their place."""
         for keyed in self.keyed:
-            yield from (handle for handle in keyed.handles() if not isinstance(handle, LogRange))
+            yield from contents_of(keyed.handles())
         for parts in self.lists.values():
             for part in parts:
                 if part.file is not None:

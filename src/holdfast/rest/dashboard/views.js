@@ -191,7 +191,7 @@ function cost({ storage, state, counts }, actions) {
     h("div", { class: "scroll", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Requests that", "Number", "For a checkpoint"].map((t, i) => h("th", { scope: "col", class: i ? "number" : "" }, t)))),
       h("tbody", {}, Object.entries(KINDS).map(([kind, title]) => h("tr", { key: kind }, h("td", {}, title), h("td", { class: "number" }, count(storage.requests[kind])), h("td", { class: "number" }, (storage.requests[kind] / Math.max(counts.completed, 1)).toFixed(2))))))),
-    h("p", { class: "dim" }, `${count(total)} requests, ${storage.per_second.toFixed(1)} a second; ${bytes(storage.written)} written, ${bytes(storage.read)} read; ${some(storage.retries, "retry").replace("retrys", "retries")}, ${count(storage.throttled)} answered with "slow down".`),
+    h("p", { class: "dim" }, `${count(total)} requests, ${storage.per_second.toFixed(1)} a second; ${bytes(storage.written)} written, ${bytes(storage.read)} read; ${count(storage.retries)} repeated, ${count(storage.throttled)} answered with "slow down".`),
     h("button", { type: "button", disabled: ENDED.includes(state), onclick: () => actions.open("pace") }, "Change the pace"));
 }
 

@@ -142,13 +142,16 @@ class SourceProgress:
 
         Those of a source with an idle timeout do so only until it has passed.
         """
-        times = {name: split.watermark(self._delay_ms) for name, split in self._splits.items() if name in self._heard}
-        generated = self._delay_ms is not None or any(split.generated is not None for split in self._splits.values())
-        if self._idle_timeout_ms is not None or not generated or not times:
+        if self._idle_timeout_ms is not None:
             return {}
-        lowest, latest = min(times.values()), max(self._heard[name] for name in times)
-        silent = {name: (latest - self._heard[name]) / 1000 for name, time in times.items() if time == lowest}
-        return {name: seconds for name, seconds in silent.items() if seconds >= _SILENT_S and not self._is_idle(name)}
+        latest = max(self._heard.values(), default=0)
+        silent = {name: (latest - heard) / 1000 for name, heard in self._heard.items() if name in self._splits}
+        silent = {name: seconds for name, seconds in silent.items() if seconds >= _SILENT_S and not self._is_idle(name)}
+        if not silent or (self._delay_ms is None and all(split.generated is None for split in self._splits.values())):
+            return {}
+        times = {name: split.watermark(self._delay_ms) for name, split in self._splits.items()}
+        lowest = min(times.values())
+        return {name: seconds for name, seconds in silent.items() if times[name] == lowest}
 
     def next_idle(self) -> int | None:
         """When the next split becomes idle, if it has no input when it is asked then: by the clock of `asked`, in ms."""

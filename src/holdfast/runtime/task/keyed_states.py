@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.checkpoint.changelog import ChangelogLog
+from holdfast.checkpoint.handles import inline_limit
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import KeyedHandle, changelog_uid
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
@@ -18,17 +19,12 @@ from holdfast.runtime.plan.operator import StateKind
 from holdfast.runtime.plan.plan import Vertex
 from holdfast.runtime.plan.redistribution import OperatorSnapshot
 from holdfast.state.backends.backend import Place, StateBackendSettings
-from holdfast.state.backends.compaction import LARGEST_INLINE
 from holdfast.state.backends.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.keys.key_groups import key_group_range
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.stored.schema import OperatorSchema, joined, restored_schema
 
 __all__ = ["KeyedStates", "KeyedSubtask", "local_state"]
-
-_MOST_INLINE = 256 << 10
-"""The most bytes of an epoch's changes that go to the metadata, for all subtasks of a vertex: the driver holds them until
-they are merged, and each restoring subtask reads them."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class KeyedStates:
         self._settings = replace(
             settings,
             cache_bytes=settings.cache_bytes // operators,
-            inline_bytes=min(settings.inline_bytes, LARGEST_INLINE, _MOST_INLINE // (operators * subtask.parallelism)),
+            inline_bytes=inline_limit(settings.inline_bytes, operators * subtask.parallelism),
         )
         self._root = directory
         self._uploads = uploads

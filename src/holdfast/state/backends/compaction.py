@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.checkpoint.handles import Handle, InlineFile
+from holdfast.checkpoint.handles import LARGEST_INLINE, Handle, InlineFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backends.backend import size_of
 
-__all__ = ["INLINE", "LARGEST_INLINE", "Base", "Merge", "due", "part_of"]
+__all__ = ["INLINE", "Base", "Merge", "due", "part_of"]
 
 RATIO = 2.5
 """Bytes of deltas, for each byte of the last base, at which the next one is due."""
@@ -42,11 +42,9 @@ LINKED_ENOUGH = 256 << 20
 """The minimum for such bases, which need the rows in memory to be flushed first."""
 ALIKE = 64
 """Number of deltas of similar size that are merged."""
-LARGEST_INLINE = 64 << 10
-"""The largest delta in the metadata, in bytes."""
-INLINE = 256 << 10
-"""Bytes of a subtask's deltas in the metadata, for each operator, beyond which they are merged: four of the largest, so that
-a merged delta that stays in the metadata leaves room."""
+INLINE = 4 * LARGEST_INLINE
+"""Bytes of a subtask's deltas in the metadata, for each operator, beyond which they are merged: a merged delta that stays in
+the metadata leaves room."""
 _FEW, _MANY = 16, 256
 """Number of small deltas, between larger ones or behind the last, that are merged whatever their sizes."""
 _BAND = 64 << 10

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from holdfast.checkpoint.handles import inline_limit
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import WriterContext
@@ -24,9 +25,6 @@ from holdfast.connectors.kafka.sink.tokens import Token, token_topic
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 
 __all__ = ["PlainWriter", "TransactionalWriter"]
-
-_MOST_INLINE = 256 << 10
-"""The most bytes of copies in the checkpoint's metadata, for all writers of a sink."""
 
 
 class PlainWriter:
@@ -126,7 +124,7 @@ class TransactionalWriter:
         if self._files is not None:
             name = outbox_name(job.generation, self._epoch, context.subtask, token.id)
             copy = self._outbox.finish()
-            if len(copy) > min(job.inline_bytes, _MOST_INLINE // context.parallelism):
+            if len(copy) > inline_limit(job.inline_bytes, context.parallelism):
                 stored, copy = self._background.submit(self._files.put, name, copy), None
         transaction = self._pool.prepare(self._epoch)
         if stored is not None:
