@@ -156,8 +156,7 @@ def the_memory_held_does_not_grow_with_the_key_group(use: Callable[[str, Operato
     assert use(str(tmp_path / "many"), many) == 101 * MANY
     first = held(lambda: use(str(tmp_path / "few"), few))
     second = held(lambda: use(str(tmp_path / "many"), many))
-    assert second < 1.2 * first
-    assert second < 101 * MANY
+    assert second - first < 101 * (MANY - FEW) / 10  # of the rows that were added, a tenth at most is held
 
 
 def a_full_disk_for_temporary_files_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
