@@ -101,10 +101,22 @@ def _repeat(
         if piece.group:
             for tokens in _sequences(piece.group, most, until, here, contiguity, _stopping(piece, behind, count)):
                 if sum(kind == "slot" for kind, _ in [*before, *tokens]) <= most:
-                    yield [*before, *nots, *tokens]
+                    yield [*before, *nots, *(_sooner(tokens, piece.inner_gap) if count > 1 else tokens)]
         else:
             closed = around if count == 1 else until
-            yield [*before, *nots, ("slot", (here, piece.name, piece.letters, contiguity, until, closed, piece.gap))]
+            gap = piece.gap if count == 1 else _shortest(piece.gap, piece.inner_gap)
+            yield [*before, *nots, ("slot", (here, piece.name, piece.letters, contiguity, until, closed, gap))]
+
+
+def _sooner(tokens: list[Any], gap: int | None) -> list[Any]:
+    """Limit the time before the first slot."""
+    first = next(at for at, (kind, _) in enumerate(tokens) if kind == "slot")
+    *slot, of_its_own = tokens[first][1]
+    return [*tokens[:first], ("slot", (*slot, _shortest(of_its_own, gap))), *tokens[first + 1 :]]
+
+
+def _shortest(*gaps: int | None) -> int | None:
+    return min((each for each in gaps if each is not None), default=None)
 
 
 def _stopping(piece: Piece, behind: list[Piece], count: int) -> list[Piece]:

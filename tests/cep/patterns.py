@@ -5,7 +5,8 @@ A sequence is patterns with blanks between them, each
     how it follows   nothing (the first), > next, ~ followed_by, ~~ followed_by_any, !> not_next, !~ not_followed_by
     what             letters, any of which an event must have; or a group: a sequence in brackets
     how often        {2} times, {2,4} times, {2,} times_or_more, + one_or_more, ? optional (also behind the others)
-    how              g greedy, s consecutive, c allow_combinations, u=x until an event has the letter x
+    how              g greedy, s consecutive, c allow_combinations, u=x until an event has the letter x, t=3 less than 3 ms
+                     from one to the next
 
 and events are letters with a number: ``c ~a+g ~d`` looks for a ``c``, all ``a`` and a ``d`` in ``c1 a2 x3 a4 d5``. The name
 of a pattern is its letters with its number, from 1: ``c1``, ``a2``, ``d3``.
@@ -28,7 +29,7 @@ from holdfast.common import Time
 HOW = {">": "next", "~": "followed_by", "~~": "followed_by_any", "!>": "not_next", "!~": "not_followed_by"}
 PIECE = re.compile(
     r"(?P<how>!?[>~]~?)?(?:(?P<letters>[a-z]+?)|\[(?P<group>\d+)\])(?P<times>\{\d+(?:,\d*)?\}|\+)?(?P<optional>\?)?"
-    r"(?P<greedy>(?<=[}+?])g)?(?P<inner>(?<=[}+?g])[sc])?(?P<until>u=[a-z])?$"
+    r"(?P<greedy>(?<=[}+?])g)?(?P<inner>(?<=[}+?g])[sc])?(?P<until>u=[a-z])?(?P<inner_gap>t=\d+)?$"
 )
 
 
@@ -47,6 +48,7 @@ class Piece:
     inner: str = "~"
     until: str = ""
     gap: int | None = None
+    inner_gap: int | None = None
 
     @property
     def negated(self) -> bool:
@@ -97,6 +99,7 @@ def _pieces(text: str, groups: list[str], numbers: Any) -> tuple[Piece, ...]:
                 greedy=found["greedy"] is not None,
                 inner=inner,
                 until=(found["until"] or "")[2:],
+                inner_gap=None if found["inner_gap"] is None else int(found["inner_gap"][2:]),
             )
         )
     return tuple(pieces)
@@ -117,10 +120,7 @@ def build(pieces: tuple[Piece, ...], skip: AfterMatchSkipStrategy | None = None,
         if not piece.group:
             pattern.where(has(piece.letters))
         if piece.repeats:
-            if piece.most is None:
-                pattern.times_or_more(piece.least)
-            else:
-                pattern.times(piece.least, piece.most)
+            _repeat(pattern, piece)
             if piece.greedy:
                 pattern.greedy()
             if piece.inner != "~":
@@ -133,6 +133,16 @@ def build(pieces: tuple[Piece, ...], skip: AfterMatchSkipStrategy | None = None,
             pattern.within(Time.milliseconds(piece.gap), WithinType.PREVIOUS_AND_CURRENT)
     assert pattern is not None
     return pattern if within is None else pattern.within(Time.milliseconds(within))
+
+
+def _repeat(pattern: Pattern, piece: Piece) -> None:
+    time = None if piece.inner_gap is None else Time.milliseconds(piece.inner_gap)
+    if piece.most is None:
+        pattern.one_or_more(time) if piece.least == 1 else pattern.times_or_more(piece.least, time)
+    elif piece.least == piece.most:
+        pattern.times(piece.least, time)
+    else:
+        pattern.times(piece.least, piece.most, time)
 
 
 class Run:

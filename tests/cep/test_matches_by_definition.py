@@ -17,6 +17,7 @@ from .patterns import Piece, Run, build
 END = 1 << 40
 LETTERS = st.sampled_from(["a", "b", "c", "ab"])
 HOW = st.sampled_from([">", "~", "~~"])
+GAPS = st.sampled_from([None, None, 2, 3])
 
 
 @st.composite
@@ -36,6 +37,7 @@ def simple(draw: Any, number: int, first: bool) -> Piece:
         inner=draw(HOW) if repeats else "~",
         until=draw(st.sampled_from(["", "", "c", "u"])) if most is None else "",
         gap=draw(st.sampled_from([None, None, None, 3])),
+        inner_gap=draw(GAPS) if repeats else None,
     )
 
 
@@ -63,6 +65,7 @@ def sequences(draw: Any) -> tuple[Piece, ...]:
                     optional=draw(st.integers(0, 3)) == 0,
                     inner=draw(HOW) if repeats else "~",
                     until=draw(st.sampled_from(["", "u"])) if most is None else "",
+                    inner_gap=draw(GAPS) if repeats else None,
                 )
             )
         else:
@@ -94,8 +97,8 @@ def named(match: dict[str, list[Any]]) -> list[tuple[str, int]]:
 
 def check_gaps(pieces: tuple[Piece, ...], within: int | None) -> bool:
     """Whether the sequence is one that may be built."""
-    gaps = [each.gap for piece in pieces for each in (piece, *piece.group) if each.gap is not None]
-    return within is None or all(gap <= within for gap in gaps)
+    gaps = [gap for piece in pieces for each in (piece, *piece.group) for gap in (each.gap, each.inner_gap)]
+    return within is None or all(gap is None or gap <= within for gap in gaps)
 
 
 LIMITS = settings(

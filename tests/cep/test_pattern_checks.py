@@ -59,6 +59,9 @@ WRONG = {
     "times() takes a number above 0": lambda: begin().times(0),
     "times() takes a number above 0, or two in order": lambda: begin().times(3, 2),
     "times_or_more() takes a number above 0": lambda: begin().times_or_more(0),
+    "times() takes a time above 0 between two events": lambda: begin().times(2, Time.seconds(0)),
+    "one_or_more() takes a time above 0 between two events": lambda: begin().one_or_more(Time.seconds(-1)),
+    "times() takes one time": lambda: begin().times(2, MINUTE, MINUTE),  # type: ignore[call-overload]
     "has a quantifier already": lambda: begin().one_or_more().times(3),
     "does not apply to the NOT pattern 'not'": lambda: begin().not_next("not").one_or_more(),
     "optional() does not apply to the NOT pattern": lambda: begin().not_next("not").optional(),
@@ -97,6 +100,9 @@ REFUSED = {
     "the time of 'second' since the previous event, 60000 ms, is longer than that of the whole match, 1000 ms": begin()
     .next("second")
     .within(MINUTE, WithinType.PREVIOUS_AND_CURRENT)
+    .within(Time.seconds(1)),
+    "The time between two events of 'first', 60000 ms, is longer than that of the whole match, 1000 ms": begin()
+    .times(2, MINUTE)
     .within(Time.seconds(1)),
     "does not apply to the NOT pattern 'not'": begin()
     .not_next("not")

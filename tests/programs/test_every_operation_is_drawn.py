@@ -54,7 +54,7 @@ NOT_DRAWN = {
         "DynamicProcessingTimeSessionWindows",
     },
     "patterns have a generator of their own (tests/cep); a model of the time that is over is there": {
-        *("one_or_more", "or_where", "sequence", "subtype", "PatternTimeoutFunction", "PatternFlatTimeoutFunction"),
+        *("or_where", "sequence", "subtype", "PatternTimeoutFunction", "PatternFlatTimeoutFunction"),
     },
     "all elements of a stream have no order": {"count_window_all"},
 }

@@ -108,6 +108,8 @@ class _Open:
     """Guards of the pattern that the way has just left or passed; they bind it once there is a pattern behind that one."""
     stops: tuple[int, ...] = ()
     at_once: tuple[int, ...] = ()
+    gap: int | None = None
+    """The most time since the event of the source, in ms."""
 
     def passing(self, guards: tuple[Guard, ...]) -> _Open:
         """The way, past an optional pattern with these guards."""
@@ -214,7 +216,7 @@ class _Compiler:
                 stops=way.stops,
                 stops_at_once=way.at_once,
                 guards=way.guards + way.fresh,
-                gap=pattern.gap if way.source is not None else None,
+                gap=_shortest(way.gap, pattern.gap if way.source is not None else None),
             )
             self._leave(way.source, edge)
         return []
@@ -258,13 +260,13 @@ class _Compiler:
                 inside = self._inside(position, self._stopping(following, pattern, may_leave=number + 1 >= pattern.least))
             else:
                 inside = [_Open(position)]
-            stopped = self._stopped(ways, self._stopping(following, pattern, may_leave=number >= pattern.least))
+            stopped = self._again(ways, pattern, self._stopping(following, pattern, may_leave=number >= pattern.least))
             ways = inside + (self._into(placed, number, stopped, pattern.inner) if number else [])
             if number + 1 >= pattern.least:
                 exits += ways
         if pattern.most is None:
             stopping = self._stopping(following, pattern, may_leave=True)
-            self._into(placed, len(placed.rounds) - 1, self._stopped(ways, stopping), pattern.inner)
+            self._into(placed, len(placed.rounds) - 1, self._again(ways, pattern, stopping), pattern.inner)
         guards = self._guards(placed)
         return [replace(each, fresh=each.fresh + guards) for each in exits]
 
@@ -273,10 +275,11 @@ class _Compiler:
         may_leave = may_leave and not before.is_greedy
         return [each for each in following if may_leave or each.contiguity is not Contiguity.STRICT]
 
-    def _stopped(self, ways: list[_Open], stopping: Sequence[Pattern]) -> list[_Open]:
-        for pattern in stopping:
-            ways = [self._across(pattern, each) for each in ways]
-        return ways
+    def _again(self, ways: list[_Open], pattern: Pattern, stopping: Sequence[Pattern]) -> list[_Open]:
+        """The ways that repeat a pattern, across the NOT patterns that stop its repetition."""
+        for each in stopping:
+            ways = [self._across(each, way) for way in ways]
+        return [replace(way, gap=_shortest(way.gap, pattern.inner_gap)) for way in ways]
 
     def _guards(self, placed: _Positions) -> tuple[Guard, ...]:
         pattern = placed.pattern
@@ -383,10 +386,19 @@ def _check_names(sequence: Iterable[Pattern], names: list[str]) -> None:
             names.append(pattern.name)
 
 
+def _shortest(*gaps: int | None) -> int | None:
+    return min((gap for gap in gaps if gap is not None), default=None)
+
+
 def _check_gaps(sequence: Iterable[Pattern], window: int | None, last: Pattern) -> None:
     for pattern in sequence:
         if isinstance(pattern, GroupPattern):
             _check_gaps(pattern.content, window, last)
+        if window is not None and pattern.inner_gap is not None and pattern.inner_gap > window:
+            raise ConfigurationError(
+                f"The time between two events of {pattern.name!r}, {pattern.inner_gap} ms, is longer than that of the whole "
+                f"match, {window} ms."
+            )
         if pattern.gap is None:
             continue
         if pattern.negated and (pattern is not last or pattern.contiguity is Contiguity.STRICT):

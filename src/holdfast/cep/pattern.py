@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from holdfast.cep.conditions import Both, Condition, Either, condition_of, subtype_of
 from holdfast.cep.skip import AfterMatchSkipStrategy
@@ -13,6 +13,8 @@ from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from holdfast.common.watermark_strategy import Span
 
 __all__ = ["Contiguity", "GroupPattern", "Pattern", "WithinType"]
 
@@ -68,6 +70,8 @@ class Pattern:
         """The most time between the first and the last event of a match, in ms; None: any."""
         self.gap: int | None = None
         """The most time since the previous event of a match, in ms; None: any."""
+        self.inner_gap: int | None = None
+        """The most time between two events of this pattern, in ms; None: any."""
         self._quantified = False
         self._inner_set = False
 
@@ -155,31 +159,60 @@ class Pattern:
 
     # ---- how often --------------------------------------------------------------------------------------------------
 
-    def times(self, least: int, most: int | None = None) -> Self:
-        """Accept ``least`` events; with two arguments ``least`` to ``most`` events (from 0: none, too)."""
+    @overload
+    def times(self, least: int, most: int | None = None, time: Span | None = None) -> Self: ...
+
+    @overload
+    def times(self, least: int, most: Span) -> Self: ...
+
+    def times(self, least: int, most: int | Span | None = None, time: Span | None = None) -> Self:
+        """Accept ``least`` events; with two numbers ``least`` to ``most`` events (from 0: none, too).
+
+        Args:
+            least: The number of events, or the least one.
+            most: The most events. A time may stand here in its place: ``times(3, Time.seconds(10))``.
+            time: A span of time (Time, Duration, timedelta). Two events of the pattern that follow each other in a match are
+                closer than that; of a group, the last event of one round and the first one of the next. None: any.
+        """
+        if most is not None and not isinstance(most, int):
+            if time is not None:
+                raise TypeError(f"times() takes one time, after the numbers; got {most!r} and {time!r}.")
+            most, time = None, most
         last = least if most is None else most
         if not (_is_count(least) and _is_count(last)) or not 0 <= least <= last or last == 0:
             raise ConfigurationError(
                 f"times() takes a number above 0, or two in order, got {least!r}{'' if most is None else f', {most!r}'}."
             )
-        return self._repeat(least, last, "times()")
+        return self._repeat(least, last, time, "times()")
 
-    def times_or_more(self, least: int) -> Self:
-        """Accept ``least`` or more events."""
+    def times_or_more(self, least: int, time: Span | None = None) -> Self:
+        """Accept ``least`` or more events.
+
+        Args:
+            least: The least number of events.
+            time: As for ``times``: the events are closer to each other than that, one to the next.
+        """
         if not _is_count(least) or least < 1:
             raise ConfigurationError(f"times_or_more() takes a number above 0, got {least!r}.")
-        return self._repeat(least, None, "times_or_more()")
+        return self._repeat(least, None, time, "times_or_more()")
 
-    def one_or_more(self) -> Self:
-        """Accept one or more events."""
-        return self._repeat(1, None, "one_or_more()")
+    def one_or_more(self, time: Span | None = None) -> Self:
+        """Accept one or more events.
 
-    def _repeat(self, least: int, most: int | None, where: str) -> Self:
+        Args:
+            time: As for ``times``: the events are closer to each other than that, one to the next.
+        """
+        return self._repeat(1, None, time, "one_or_more()")
+
+    def _repeat(self, least: int, most: int | None, time: Span | None, where: str) -> Self:
         self._positive(where)
         if self._quantified:
             raise ConfigurationError(f"{where}: pattern {self.name!r} has a quantifier already.")
+        inner_gap = None if time is None else to_milliseconds(time)
+        if inner_gap is not None and inner_gap <= 0:
+            raise ConfigurationError(f"{where} takes a time above 0 between two events, got {inner_gap} ms.")
         self._quantified = True
-        self.least, self.most = max(least, 1), most
+        self.least, self.most, self.inner_gap = max(least, 1), most, inner_gap
         self.is_optional = self.is_optional or least == 0
         return self
 
