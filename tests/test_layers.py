@@ -17,7 +17,7 @@ STREAMS = {
     f"holdfast.datastream.{name}"
     for name in (
         *("data_stream", "keyed_stream", "windowed_stream", "all_windowed_stream", "connected_streams", "joined_streams"),
-        *("operations.batch_operations", "stream_execution_environment"),
+        *("operations.batch_operations", "operations.environment_sources", "stream_execution_environment"),
     )
 }
 """A fluent API: the methods of these classes return objects of each other."""

@@ -28,16 +28,16 @@ from holdfast.datastream import (
 
 HERE = Path(__file__).parent
 SOURCE = Path(holdfast.__file__).parents[1]
+PROGRAMS = sorted(path for folder in ("accepted", "refused") for path in (HERE / folder).glob("[a-z]*.py"))
+CACHE = HERE.parents[1] / ".mypy_cache" / "programs"
 
 
 @pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], list[str]]:
-    """What mypy --strict says about the programs, by file and line."""
-    cache = tmp_path_factory.mktemp("mypy")
-    programs = [str(HERE / name) for name in ("right_programs.py", "wrong_programs.py")]
-    settings = ["--strict", "--cache-dir", str(cache), "--hide-error-context", "--no-error-summary", "--config-file", ""]
+def reported() -> dict[tuple[str, int], list[str]]:
+    """What one run of mypy --strict says about all programs, by file and line. Its cache is kept from run to run."""
+    settings = ["--strict", "--hide-error-context", "--no-error-summary", "--config-file", "", "--follow-imports", "silent"]
     found = subprocess.run(
-        [sys.executable, "-m", "mypy", *settings, "--follow-imports", "silent", *programs],
+        [sys.executable, "-m", "mypy", *settings, "--cache-dir", str(CACHE), *map(str, PROGRAMS)],
         capture_output=True,
         text=True,
         env={"MYPYPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},
@@ -46,34 +46,41 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], 
     messages: dict[tuple[str, int], list[str]] = {}
     for line in found.stdout.splitlines():
         path, number, message = re.fullmatch(r"(.+?):(\d+): (.*)", line).groups()  # type: ignore[union-attr]
-        messages.setdefault((Path(path).name, int(number)), []).append(message)
+        messages.setdefault((_name(Path(path)), int(number)), []).append(_without_modules(message))
     return messages
 
 
-def _lines(name: str) -> Iterator[tuple[int, str, str]]:
-    for number, line in enumerate((HERE / name).read_text().splitlines(), start=1):
-        code, _, comment = line.partition("  # ")
-        yield number, code, comment
+def _name(program: Path) -> str:
+    return f"{program.parent.name}/{program.name}"
 
 
-def the_elements_of_each_stream_are_known_to_mypy(reported: dict[tuple[str, int], list[str]]) -> None:
+def _without_modules(message: str) -> str:
+    return re.sub(r"\b[a-z_]\w*(?:\.\w+)*\.(?=[A-Za-z])", "", message)
+
+
+def _lines(folder: str) -> Iterator[tuple[tuple[str, int], str, str]]:
+    for program in sorted((HERE / folder).glob("[a-z]*.py")):
+        for number, line in enumerate(program.read_text().splitlines(), start=1):
+            code, _, comment = line.partition("  # ")
+            yield (_name(program), number), code, comment
+
+
+def the_accepted_programs_pass_mypy_and_each_stream_has_its_type(reported: dict[tuple[str, int], list[str]]) -> None:
     wrong = []
-    for number, code, comment in _lines("right_programs.py"):
-        messages = reported.get(("right_programs.py", number), [])
-        shown = re.sub(r"\b\w+(?:\.\w+)*\.(\w+)", r"\1", " ".join(messages))
+    for place, code, comment in _lines("accepted"):
+        shown = " ".join(reported.get(place, []))
         if shown != (f'note: Revealed type is "{comment}"' if "reveal_type(" in code else ""):
-            wrong.append((number, code, shown))
-    assert wrong == []
+            wrong.append((place, code, shown))
+    assert not wrong, "\n".join(map(str, wrong))
 
 
-def a_wrong_function_is_red_before_it_runs(reported: dict[tuple[str, int], list[str]]) -> None:
-    missing = []
-    for number, code, comment in _lines("wrong_programs.py"):
-        errors = [message for message in reported.get(("wrong_programs.py", number), []) if message.startswith("error:")]
-        plain = re.sub(r"\b(?:holdfast\.\w|wrong_programs\.)[\w.]*?\.?(?=[A-Z])", "", " ".join(errors))
-        if comment not in plain or bool(comment) != bool(errors):
-            missing.append((number, code, errors))
-    assert missing == []
+def the_refused_programs_fail_at_exactly_the_lines_that_say_why(reported: dict[tuple[str, int], list[str]]) -> None:
+    wrong = []
+    for place, code, comment in _lines("refused"):
+        errors = " ".join(message for message in reported.get(place, []) if message.startswith("error:"))
+        if comment not in errors or bool(comment) != bool(errors):
+            wrong.append((place, code, errors))
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 def the_generic_classes_can_be_subscripted_when_a_program_runs() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from holdfast.common.system.jvm_only import refusing
 from holdfast.common.types import Row
+from holdfast.common.values.type_variables import IN, OUT
 from holdfast.errors import ConfigurationError
 
 __all__ = [
@@ -21,10 +22,10 @@ __all__ = [
 ]
 
 
-class SerializationSchema:
+class SerializationSchema(Generic[IN]):
     """Serializes records to bytes. Subclasses define `serialize`, which must not keep state between calls."""
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: IN) -> bytes | None:
         """Serialize a record; None writes no value (in Kafka: a tombstone).
 
         Raises:
@@ -32,16 +33,16 @@ class SerializationSchema:
         """
         raise NotImplementedError(f"{type(self).__name__} must define serialize(value)")
 
-    def serialize_batch(self, values: Sequence[Any]) -> list[bytes | None]:
+    def serialize_batch(self, values: Sequence[IN]) -> list[bytes | None]:
         """Serialize each record, in order."""
         serialize = self.serialize
         return [serialize(value) for value in values]
 
 
-class DeserializationSchema:
+class DeserializationSchema(Generic[OUT]):
     """Deserializes bytes to records. Subclasses define `deserialize`, which must not keep state between calls."""
 
-    def deserialize(self, data: bytes) -> Any:
+    def deserialize(self, data: bytes) -> OUT | None:
         """Deserialize one record; return None to emit nothing.
 
         Raises:
@@ -62,7 +63,7 @@ def _codec(charset: str) -> str:
         raise ConfigurationError(f"unknown charset {charset!r}") from None
 
 
-class SimpleStringSchema(SerializationSchema, DeserializationSchema):
+class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
     """Converts strings to bytes in a charset and back.
 
     Args:
@@ -115,7 +116,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         return [str(item, charset) for item in data]
 
 
-class ByteArraySchema(SerializationSchema, DeserializationSchema):
+class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
     """Passes bytes through unchanged."""
 
     def serialize(self, value: Any) -> bytes:
@@ -137,7 +138,7 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
         return list(data)
 
 
-class RowFieldExtractorSchema(SerializationSchema):
+class RowFieldExtractorSchema(SerializationSchema[Row]):
     """Serializes one bytes field of a Row, e.g. field 0 as a Kafka record's key and field 1 as its value.
 
     Args:

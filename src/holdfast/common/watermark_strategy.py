@@ -6,10 +6,11 @@ import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from holdfast.common.system.jvm_only import refusing
 from holdfast.common.time import Duration, Time, to_milliseconds
+from holdfast.common.values.type_variables import IN, R
 from holdfast.common.watermark_generator import WatermarkGenerator, WatermarkOutput
 
 __all__ = [
@@ -24,11 +25,11 @@ __all__ = [
 Span = Duration | Time | datetime.timedelta
 
 
-class TimestampAssigner(ABC):
+class TimestampAssigner(ABC, Generic[IN]):
     """Extracts the timestamp of each record."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: IN, record_timestamp: int) -> int:
         """Return the record's timestamp, in ms since 1970.
 
         Args:
@@ -47,7 +48,7 @@ class WatermarkAlignment:
 
 
 @dataclass(frozen=True)
-class WatermarkStrategy:
+class WatermarkStrategy(Generic[IN]):
     """How a stream gets timestamps and watermarks. Immutable: the ``with_`` methods return a new strategy.
 
     A watermark declares that no more records with a timestamp at or below it are expected. Each split of the source
@@ -62,22 +63,22 @@ class WatermarkStrategy:
 
     max_out_of_orderness_ms: int | None = None
     """The watermark is the highest timestamp minus this minus one; None: no watermarks before the input's end."""
-    timestamp_assigner: Callable[[Any, int], int] | None = None
+    timestamp_assigner: Callable[[IN, int], int] | None = None
     """``(value, record_timestamp) -> timestamp``; None: records keep the timestamps that the source gives."""
     idle_timeout_ms: int | None = None
     """Idle time after which a split no longer holds the watermark back; None: it always does."""
-    generator_supplier: Callable[[], WatermarkGenerator[Any]] | None = None
+    generator_supplier: Callable[[], WatermarkGenerator[IN]] | None = None
     """Creates the user's own generators; None: one of Holdfast's, or no watermarks."""
     alignment: WatermarkAlignment | None = None
     """None: the source does not wait for others."""
 
     @staticmethod
-    def for_monotonous_timestamps() -> WatermarkStrategy:
+    def for_monotonous_timestamps() -> WatermarkStrategy[Any]:
         """For timestamps that never fall within a split: the watermark is the highest timestamp minus one."""
         return WatermarkStrategy(max_out_of_orderness_ms=0)
 
     @staticmethod
-    def for_bounded_out_of_orderness(max_out_of_orderness: Span) -> WatermarkStrategy:
+    def for_bounded_out_of_orderness(max_out_of_orderness: Span) -> WatermarkStrategy[Any]:
         """For records that arrive at most this much after records with later timestamps."""
         bound = to_milliseconds(max_out_of_orderness)
         if bound < 0:
@@ -85,7 +86,7 @@ class WatermarkStrategy:
         return WatermarkStrategy(max_out_of_orderness_ms=bound)
 
     @staticmethod
-    def for_generator(generator_supplier: Callable[[], WatermarkGenerator[Any]]) -> WatermarkStrategy:
+    def for_generator(generator_supplier: Callable[[], WatermarkGenerator[R]]) -> WatermarkStrategy[R]:
         """For an own rule. Each split gets its own generator.
 
         Args:
@@ -102,28 +103,30 @@ class WatermarkStrategy:
         return WatermarkStrategy(generator_supplier=generator_supplier)
 
     @staticmethod
-    def no_watermarks() -> WatermarkStrategy:
+    def no_watermarks() -> WatermarkStrategy[Any]:
         """For streams without event time: event-time timers and windows fire only at the input's end."""
         return WatermarkStrategy()
 
     def with_timestamp_assigner(
-        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
-    ) -> WatermarkStrategy:
+        self, timestamp_assigner: TimestampAssigner[R] | Callable[[R, int], int]
+    ) -> WatermarkStrategy[R]:
         """Set the timestamp assigner: an object or a function ``(value, record_timestamp) -> ms``.
 
         Raises:
             TypeError: the assigner is neither.
         """
         if isinstance(timestamp_assigner, TimestampAssigner):
-            return replace(self, timestamp_assigner=timestamp_assigner.extract_timestamp)
-        if isinstance(timestamp_assigner, type) or not callable(timestamp_assigner):
+            assign: Callable[[Any, int], int] = timestamp_assigner.extract_timestamp
+        elif isinstance(timestamp_assigner, type) or not callable(timestamp_assigner):
             raise TypeError(
                 "a timestamp assigner is a TimestampAssigner object or a function (value, record_timestamp) -> ms, "
                 f"got {timestamp_assigner!r}"
             )
-        return replace(self, timestamp_assigner=timestamp_assigner)
+        else:
+            assign = timestamp_assigner
+        return cast("WatermarkStrategy[R]", replace(self, timestamp_assigner=assign))
 
-    def with_idleness(self, idle_timeout: Span) -> WatermarkStrategy:
+    def with_idleness(self, idle_timeout: Span) -> WatermarkStrategy[IN]:
         """Let a split without records for this long no longer hold the watermark back."""
         timeout = to_milliseconds(idle_timeout)
         if timeout <= 0:
@@ -132,7 +135,7 @@ class WatermarkStrategy:
 
     def with_watermark_alignment(
         self, watermark_group: str, max_allowed_watermark_drift: Span, update_interval: Span | None = None
-    ) -> WatermarkStrategy:
+    ) -> WatermarkStrategy[IN]:
         """Let no split of the source run ahead of the other sources of a group; for ``from_source``.
 
         A split whose watermark is further ahead of the group's lowest one than the drift gets no input until the others
@@ -158,7 +161,7 @@ class WatermarkStrategy:
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift))
 
 
-def timestamps_only(strategy: WatermarkStrategy) -> WatermarkStrategy:
+def timestamps_only(strategy: WatermarkStrategy[R]) -> WatermarkStrategy[R]:
     """The strategy without watermarks, for BATCH mode: event time ends at the end of the input, and not before."""
     return WatermarkStrategy(timestamp_assigner=strategy.timestamp_assigner)
 

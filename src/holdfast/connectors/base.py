@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import IN, T
 from holdfast.errors import ConfigurationError, IncompatibleState
 
 _log = logging.getLogger(__name__)
@@ -148,10 +149,10 @@ class LastingEnumerator(Enumerator, Protocol):
 
 
 @dataclass
-class Batch:
+class Batch(Generic[T]):
     """Records of one split, in order."""
 
-    values: list[Any]
+    values: list[T]
     timestamps: list[int] | None = None
     """The records' own timestamps in ms (e.g. Kafka's); None if the source has none."""
     locate: Callable[[int], str] = field(default=lambda i: f"record {i}")
@@ -168,10 +169,10 @@ class ReaderContext:
     parallelism: int
 
 
-class SourceReader(Protocol):
+class SourceReader(Protocol[T]):
     """Reads ranges. Lives in a task slot as long as the job, so it may keep connections open and read ahead."""
 
-    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch[T]]:
         """Read the records of the range, in order, in batches of at most ``max_batch``.
 
         The task interleaves several such iterators, the split with the lowest watermark first.
@@ -186,8 +187,8 @@ class SourceReader(Protocol):
 
 
 @runtime_checkable
-class Source(Protocol):
-    """A source of records, for ``env.from_source``."""
+class Source(Protocol[T]):
+    """A source of records, for ``env.from_source``. The records' type is that of the batches that its readers return."""
 
     @property
     def bounded(self) -> bool:
@@ -196,12 +197,12 @@ class Source(Protocol):
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
         """Create the enumerator, in the driver."""
 
-    def create_reader(self, context: ReaderContext) -> SourceReader:
+    def create_reader(self, context: ReaderContext) -> SourceReader[T]:
         """Create a reader, in a task slot."""
 
 
 @runtime_checkable
-class JudgingSource(Source, Protocol):
+class JudgingSource(Source[T], Protocol[T]):
     """A source that tells before the job starts whether it can go on from a stored position. Others take any."""
 
     def check_position(self, state: Any) -> None:
@@ -256,7 +257,7 @@ class WriterContext:
     """Warns the job's user: the driver logs ``text`` once per ``subject``, whichever subtasks report it."""
 
 
-class SinkWriter(Protocol):
+class SinkWriter(Protocol[IN]):
     """Writes records. Lives in a task slot as long as the job. One epoch is open at a time."""
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
@@ -266,7 +267,7 @@ class SinkWriter(Protocol):
         is the last checkpoint whose output is known to be visible.
         """
 
-    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+    def write(self, values: Sequence[IN], timestamps: Sequence[int] | None) -> None:
         """Write a batch of records, in order."""
 
     def prepare_commit(self) -> list[Any]:
@@ -307,8 +308,8 @@ class Committer(Protocol):
 
 
 @runtime_checkable
-class Sink(Protocol):
-    """A sink of records, for ``stream.sink_to``."""
+class Sink(Protocol[IN]):
+    """A sink of records, for ``stream.sink_to``. Their type is that which its writers take."""
 
     def validate(self) -> None:
         """Check the sink before the job starts (servers reachable, directory writable).
@@ -317,7 +318,7 @@ class Sink(Protocol):
             ConfigurationError: a check failed; names the remedy.
         """
 
-    def create_writer(self, context: WriterContext) -> SinkWriter:
+    def create_writer(self, context: WriterContext) -> SinkWriter[IN]:
         """Create a writer, in a task slot."""
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
@@ -325,7 +326,7 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class JudgingSink(Sink, Protocol):
+class JudgingSink(Sink[IN], Protocol[IN]):
     """A sink that tells before the job starts whether it can commit output of a checkpoint. Others get any."""
 
     def check_prepared(self, data: Any) -> None:
@@ -337,7 +338,7 @@ class JudgingSink(Sink, Protocol):
 
 
 @runtime_checkable
-class ExclusiveSink(Sink, Protocol):
+class ExclusiveSink(Sink[IN], Protocol[IN]):
     """A sink with a name that must be unique among the sinks of the job."""
 
     @property

@@ -261,7 +261,7 @@ class PaymentsReader:
     def __init__(self, source: PaymentsSource) -> None:
         self._source = source
 
-    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch[dict[str, Any]]]:
         """Generate the payments ``[part.start, part.end)`` of a split."""
         split = int(part.split.rpartition("-")[2])
         anchor, began = part.payload

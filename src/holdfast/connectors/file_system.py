@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, Generic, Literal, NoReturn, overload
 
 from holdfast.common.formats.avro import AvroSchema
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.time import Duration, Time, to_milliseconds
+from holdfast.common.types import Row
+from holdfast.common.values.type_variables import IN, R, T, V
 from holdfast.connectors.file import sink, source
 from holdfast.connectors.file.avro_files import AvroFormat
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, DateTimeBucketAssigner
@@ -40,13 +42,50 @@ class StreamFormat:
     """The format of files."""
 
     @staticmethod
-    def text_line_format(charset_name: str = "UTF-8") -> FileFormat:
+    def text_line_format(charset_name: str = "UTF-8") -> FileFormat[str]:
         """Read every line as a str.
 
         Raises:
             ConfigurationError: the charset is unknown, or does not extend ASCII.
         """
         return TextFormat(charset_name)
+
+    @overload
+    @staticmethod
+    def csv(
+        delimiter: str = ",",
+        quote: str = '"',
+        header: Literal[False] = False,
+        charset_name: str = "UTF-8",
+        schema: None = None,
+    ) -> FileFormat[tuple[str, ...]]: ...
+
+    @overload
+    @staticmethod
+    def csv(
+        delimiter: str = ",", quote: str = '"', *, header: Literal[True], charset_name: str = "UTF-8", schema: None = None
+    ) -> FileFormat[dict[str, str]]: ...
+
+    @overload
+    @staticmethod
+    def csv(
+        delimiter: str = ",",
+        quote: str = '"',
+        header: bool = False,
+        charset_name: str = "UTF-8",
+        *,
+        schema: DeserializationSchema[R],
+    ) -> FileFormat[R]: ...
+
+    @overload
+    @staticmethod
+    def csv(
+        delimiter: str = ",",
+        quote: str = '"',
+        header: bool = False,
+        charset_name: str = "UTF-8",
+        schema: DeserializationSchema | None = None,
+    ) -> FileFormat[Any]: ...
 
     @staticmethod
     def csv(
@@ -55,7 +94,7 @@ class StreamFormat:
         header: bool = False,
         charset_name: str = "UTF-8",
         schema: DeserializationSchema | None = None,
-    ) -> FileFormat:
+    ) -> FileFormat[Any]:
         """Read every line as a tuple of str, or with ``header`` as a dict by the names in the file's first line.
 
         Args:
@@ -71,8 +110,16 @@ class StreamFormat:
         """
         return CsvFormat(delimiter, quote, header, charset_name, schema)
 
+    @overload
     @staticmethod
-    def json_lines(schema: DeserializationSchema | None = None) -> FileFormat:
+    def json_lines(schema: None = None) -> FileFormat[Any]: ...
+
+    @overload
+    @staticmethod
+    def json_lines(schema: DeserializationSchema[R]) -> FileFormat[R]: ...
+
+    @staticmethod
+    def json_lines(schema: DeserializationSchema | None = None) -> FileFormat[Any]:
         """Read every line as a JSON value, e.g. a dict; blank lines are skipped.
 
         Args:
@@ -80,8 +127,20 @@ class StreamFormat:
         """
         return JsonLinesFormat(schema)
 
+    @overload
     @staticmethod
-    def parquet(columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> FileFormat:
+    def parquet(
+        columns: Sequence[str] | None = None, as_tuples: Literal[False] = False, as_batches: Literal[False] = False
+    ) -> FileFormat[dict[str, Any]]: ...
+
+    @overload
+    @staticmethod
+    def parquet(
+        columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False
+    ) -> FileFormat[Any]: ...
+
+    @staticmethod
+    def parquet(columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> FileFormat[Any]:
         """Read every row of a Parquet file as a dict by column name, or as a tuple.
 
         Args:
@@ -94,13 +153,37 @@ class StreamFormat:
         """
         return ParquetFormat(columns, as_tuples, as_batches)
 
+    @overload
     @staticmethod
-    def arrow(columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> FileFormat:
+    def arrow(
+        columns: Sequence[str] | None = None, as_tuples: Literal[False] = False, as_batches: Literal[False] = False
+    ) -> FileFormat[dict[str, Any]]: ...
+
+    @overload
+    @staticmethod
+    def arrow(
+        columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False
+    ) -> FileFormat[Any]: ...
+
+    @staticmethod
+    def arrow(columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> FileFormat[Any]:
         """Read every row of an Arrow IPC file (Feather); the arguments are those of `parquet`."""
         return ArrowFormat(columns, as_tuples, as_batches)
 
+    @overload
     @staticmethod
-    def avro(schema: AvroSchema | None = None, as_rows: bool = False) -> FileFormat:
+    def avro(schema: AvroSchema | None = None, as_rows: Literal[False] = False) -> FileFormat[dict[str, Any]]: ...
+
+    @overload
+    @staticmethod
+    def avro(schema: AvroSchema | None = None, *, as_rows: Literal[True]) -> FileFormat[Row]: ...
+
+    @overload
+    @staticmethod
+    def avro(schema: AvroSchema | None = None, as_rows: bool = False) -> FileFormat[Any]: ...
+
+    @staticmethod
+    def avro(schema: AvroSchema | None = None, as_rows: bool = False) -> FileFormat[Any]:
         """Read every record of an Avro container file as a dict.
 
         Args:
@@ -113,11 +196,11 @@ class StreamFormat:
         return AvroFormat(schema, as_rows)
 
 
-class FileSource(source.FileSource):
+class FileSource(source.FileSource[T]):
     """A source of records in files, built with `for_record_stream_format`."""
 
     @staticmethod
-    def for_record_stream_format(stream_format: FileFormat, *paths: str) -> FileSourceBuilder:
+    def for_record_stream_format(stream_format: FileFormat[R], *paths: str) -> FileSourceBuilder[R]:
         """Return a builder of a source that reads these files, and all files under these directories.
 
         Args:
@@ -127,20 +210,20 @@ class FileSource(source.FileSource):
         return FileSourceBuilder(stream_format, paths)
 
     @staticmethod
-    def for_bulk_file_format(bulk_format: FileFormat, *paths: str) -> FileSourceBuilder:
+    def for_bulk_file_format(bulk_format: FileFormat[R], *paths: str) -> FileSourceBuilder[R]:
         """Return a builder of a source of Parquet, Arrow or Avro files; the same as `for_record_stream_format`."""
         return FileSourceBuilder(bulk_format, paths)
 
 
-class FileSourceBuilder:
+class FileSourceBuilder(Generic[T]):
     """Builder of a `FileSource`."""
 
-    def __init__(self, stream_format: FileFormat, paths: Sequence[str]) -> None:
+    def __init__(self, stream_format: FileFormat[T], paths: Sequence[str]) -> None:
         self._format = stream_format
         self._paths = paths
         self._interval: int | None = None
 
-    def monitor_continuously(self, discovery_interval: Duration | Time | datetime.timedelta) -> FileSourceBuilder:
+    def monitor_continuously(self, discovery_interval: Duration | Time | datetime.timedelta) -> FileSourceBuilder[T]:
         """Check for new files periodically; the source never ends.
 
         Args:
@@ -155,7 +238,7 @@ class FileSourceBuilder:
         self._interval = interval
         return self
 
-    def process_static_file_set(self) -> FileSourceBuilder:
+    def process_static_file_set(self) -> FileSourceBuilder[T]:
         """Read the files that exist at the start, then end (the default)."""
         self._interval = None
         return self
@@ -176,7 +259,7 @@ class FileSourceBuilder:
         """
         raise NotImplementedError("a split assigner is an object of the JVM; FileSource shares the files out itself")
 
-    def build(self) -> FileSource:
+    def build(self) -> FileSource[T]:
         """Build the source.
 
         Raises:
@@ -285,11 +368,11 @@ class OutputFileConfig:
             return OutputFileConfig(self._prefix, self._suffix)
 
 
-class FileSink(sink.FileSink):
+class FileSink(sink.FileSink[IN]):
     """A sink that writes records to files, exactly once, built with `for_row_format`."""
 
     @staticmethod
-    def for_row_format(base_path: str, encoder: BatchEncoder | SerializationSchema) -> FileSink.RowFormatBuilder:
+    def for_row_format(base_path: str, encoder: BatchEncoder[R] | SerializationSchema[R]) -> FileSink.RowFormatBuilder[R]:
         """Return a builder of a sink that writes one record at a time.
 
         Args:
@@ -299,7 +382,7 @@ class FileSink(sink.FileSink):
         return FileSink.RowFormatBuilder(base_path, encoder)
 
     @staticmethod
-    def for_bulk_format(base_path: str, writer_factory: BulkWriterFactory) -> FileSink.BulkFormatBuilder:
+    def for_bulk_format(base_path: str, writer_factory: BulkWriterFactory) -> FileSink.BulkFormatBuilder[Any]:
         """Return a builder of a sink that writes Parquet, Arrow or Avro files.
 
         Args:
@@ -316,26 +399,26 @@ class FileSink(sink.FileSink):
             )
         return FileSink.BulkFormatBuilder(base_path, writer_factory)
 
-    class RowFormatBuilder:
+    class RowFormatBuilder(Generic[V]):
         """Builder of a `FileSink`."""
 
-        def __init__(self, base_path: str, encoder: BatchEncoder | SerializationSchema | BulkWriterFactory) -> None:
+        def __init__(self, base_path: str, encoder: BatchEncoder[V] | SerializationSchema[V] | BulkWriterFactory) -> None:
             self._base_path = base_path
             self._encoder = encoder
             self._buckets: _BucketAssigner = DateTimeBucketAssigner()
             self._config = OutputFileConfig.builder().build()
 
-        def with_bucket_assigner(self, bucket_assigner: _BucketAssigner) -> FileSink.RowFormatBuilder:
+        def with_bucket_assigner(self, bucket_assigner: _BucketAssigner) -> FileSink.RowFormatBuilder[V]:
             """Set the buckets; by default one per hour, as in Flink."""
             self._buckets = bucket_assigner
             return self
 
-        def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder:
+        def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder[V]:
             """Set prefix and suffix of file names."""
             self._config = output_file_config
             return self
 
-        def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> FileSink.RowFormatBuilder:
+        def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> FileSink.RowFormatBuilder[V]:
             """Accept the only policy: a part file ends with every checkpoint.
 
             Raises:
@@ -347,7 +430,7 @@ class FileSink(sink.FileSink):
                 )
             return self
 
-        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
+        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder[V]:
             """Accept an interval, in ms. It has no effect: every epoch ends its part files."""
             return self
 
@@ -359,11 +442,11 @@ class FileSink(sink.FileSink):
             """
             raise NotImplementedError("files are not compacted; longer epochs write larger ones")
 
-        def disable_compact(self) -> FileSink.RowFormatBuilder:
+        def disable_compact(self) -> FileSink.RowFormatBuilder[V]:
             """Do nothing: files are not compacted."""
             return self
 
-        def build(self) -> FileSink:
+        def build(self) -> FileSink[V]:
             """Build the sink.
 
             Raises:
@@ -379,5 +462,5 @@ class FileSink(sink.FileSink):
 
     BaseBuilder = RowFormatBuilder
 
-    class BulkFormatBuilder(RowFormatBuilder):
+    class BulkFormatBuilder(RowFormatBuilder[V]):
         """Builder of a `FileSink` of bulk files."""

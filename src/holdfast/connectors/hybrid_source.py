@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, cast
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import R, T
 from holdfast.connectors.base import (
     Batch,
     Enumerator,
@@ -26,7 +27,7 @@ from holdfast.errors import ConfigurationError, IncompatibleState
 __all__ = ["HybridSource", "HybridSourceBuilder"]
 
 
-class HybridSource:
+class HybridSource(Generic[T]):
     """A source that reads several sources one after the other, e.g. the history in files, then a Kafka topic.
 
     Each source but the last must be bounded. The next one starts when all records of the one before are planned; its
@@ -39,12 +40,12 @@ class HybridSource:
         True
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source[T]]) -> None:
         """Create a source of at least one source; `builder` checks them."""
         self.sources = tuple(sources)
 
     @staticmethod
-    def builder(first_source: Source) -> HybridSourceBuilder:
+    def builder(first_source: Source[R]) -> HybridSourceBuilder[R]:
         """Begin with the first source."""
         return HybridSourceBuilder(first_source)
 
@@ -81,19 +82,19 @@ class HybridSource:
         if isinstance(source, JudgingSource) and not ended:
             source.check_position(state["state"])
 
-    def create_reader(self, context: ReaderContext) -> SourceReader:
+    def create_reader(self, context: ReaderContext) -> SourceReader[T]:
         """Create a reader, in a task slot."""
         return _HybridReader(self.sources, context)
 
 
-class HybridSourceBuilder:
+class HybridSourceBuilder(Generic[T]):
     """Collects the sources of a HybridSource."""
 
-    def __init__(self, first_source: Source) -> None:
+    def __init__(self, first_source: Source[T]) -> None:
         self._sources: list[Source] = []
         self.add_source(first_source)
 
-    def add_source(self, source: Source) -> HybridSourceBuilder:
+    def add_source(self, source: Source[R]) -> HybridSourceBuilder[T | R]:
         """Read this source after those before.
 
         Raises:
@@ -110,9 +111,9 @@ class HybridSourceBuilder:
                 "the next one would never be read: make it bounded (a KafkaSource by set_bounded()), or put it last."
             )
         self._sources.append(source)
-        return self
+        return cast("HybridSourceBuilder[T | R]", self)
 
-    def build(self) -> HybridSource:
+    def build(self) -> HybridSource[T]:
         """The source."""
         return HybridSource(self._sources)
 

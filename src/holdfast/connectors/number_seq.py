@@ -73,7 +73,7 @@ class NumberReader:
     def __init__(self, splits: dict[str, range]) -> None:
         self._splits = splits
 
-    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch[int]]:
         """Read the numbers at the positions ``[part.start, part.end)`` of the split."""
         numbers = self._splits[part.split]
         for at in range(part.start, part.end, max_batch):

@@ -285,7 +285,7 @@ class SocketReader:
         self._files: JobFiles | None = None
         self._cached = ("", b"")
 
-    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch[str]]:
         """Read the records of the range.
 
         Raises:

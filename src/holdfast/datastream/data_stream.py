@@ -245,7 +245,7 @@ class DataStream(StreamOutput[T], BatchOperations[T], OperatorSettings, Generic[
         check_object(func, ProcessFunction, {"process_element": ("value", "ctx")}, "process()")
         return self._then("Process", FunctionFactory(Process, func), func, output_type, side_outputs=True)
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T]:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy[T]) -> DataStream[T]:
         """Assign timestamps and watermarks by the strategy."""
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(

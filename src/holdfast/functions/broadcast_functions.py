@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from holdfast.common.output_tag import Tagged
 from holdfast.common.time_domain import TimeDomain
-from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT, S, V
+from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT, K, S, V
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
 from holdfast.state.api.descriptors import MapStateDescriptor, StateDescriptor
@@ -83,18 +83,21 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
                 function: A callable ``(key, state)``. It may read and change the state; its result is ignored.
             """
 
-    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """The context of an element of the keyed stream."""
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC, Generic[K]):
+        """The context of an element of the keyed stream.
+
+        ``KeyedBroadcastProcessFunction.ReadOnlyContext[str]`` names the type of the key.
+        """
 
         @abstractmethod
         def timer_service(self) -> TimerService:
             """The clocks and the timers."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:
+        def get_current_key(self) -> K:
             """The key of the element or of the timer."""
 
-    class OnTimerContext(ReadOnlyContext, ABC):
+    class OnTimerContext(ReadOnlyContext[K], ABC):
         """The context of a firing timer."""
 
         @abstractmethod
@@ -103,7 +106,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
     @abstractmethod
     def process_element(
-        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext[KEY]
     ) -> Iterable[OUT | Tagged] | None:
         """Process an element of the keyed stream."""
 
@@ -113,7 +116,9 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     ) -> Iterable[OUT | Tagged] | None:
         """Process an element of the broadcast stream; must do the same in every subtask."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT | Tagged] | None:
+    def on_timer(
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext[KEY]
+    ) -> Iterable[OUT | Tagged] | None:
         """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from holdfast.common.output_tag import Tagged
-from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT
+from holdfast.common.values.type_variables import IN1, IN2, KEY, OUT, K
 from holdfast.functions.function import Function
 from holdfast.functions.process_functions import KeyedContext, KeyedOnTimerContext, TimedContext
 
@@ -56,21 +56,21 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
 class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """Processes elements of two keyed streams one by one; both share the key's state and timers."""
 
-    class Context(KeyedContext):
-        """The context of an element."""
+    class Context(KeyedContext[K]):
+        """The context of an element. ``KeyedCoProcessFunction.Context[str]`` names the type of the key."""
 
-    class OnTimerContext(KeyedOnTimerContext, Context):
+    class OnTimerContext(KeyedOnTimerContext[K], Context[K]):
         """The context of a firing timer."""
 
     @abstractmethod
-    def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT | Tagged] | None:
+    def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context[KEY]) -> Iterable[OUT | Tagged] | None:
         """Process an element of the first stream."""
 
     @abstractmethod
-    def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT | Tagged] | None:
+    def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context[KEY]) -> Iterable[OUT | Tagged] | None:
         """Process an element of the second stream."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[OUT | Tagged] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext[KEY]) -> Iterable[OUT | Tagged] | None:
         """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:

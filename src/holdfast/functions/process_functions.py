@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic
+from typing import Generic
 
 from holdfast.common.output_tag import Tagged
 from holdfast.common.time_domain import TimeDomain
-from holdfast.common.values.type_variables import IN, KEY, OUT
+from holdfast.common.values.type_variables import IN, KEY, OUT, K
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
 
@@ -27,15 +27,15 @@ class TimedContext(ABC):
         """The element's timestamp, or the firing timer's time, in ms; ``-2**63`` if the element has no timestamp."""
 
 
-class KeyedContext(TimedContext):
+class KeyedContext(TimedContext, Generic[K]):
     """The context on a keyed stream, with the current key."""
 
     @abstractmethod
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> K:
         """The key of the element or of the timer."""
 
 
-class KeyedOnTimerContext(KeyedContext):
+class KeyedOnTimerContext(KeyedContext[K]):
     """The context of a firing timer."""
 
     @abstractmethod
@@ -65,17 +65,17 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     with an OutputTag goes to that side output.
     """
 
-    class Context(KeyedContext):
-        """The context of an element."""
+    class Context(KeyedContext[K]):
+        """The context of an element. ``KeyedProcessFunction.Context[str]`` names the type of the key."""
 
-    class OnTimerContext(KeyedOnTimerContext, Context):
+    class OnTimerContext(KeyedOnTimerContext[K], Context[K]):
         """The context of a firing timer."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT | Tagged] | None:
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context[KEY]) -> Iterable[OUT | Tagged] | None:
         """Process an element."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT | Tagged] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[KEY]) -> Iterable[OUT | Tagged] | None:
         """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Generic, cast
+from typing import Any, Generic, cast, overload
 
 from holdfast.common.serialization import SerializationSchema
 from holdfast.common.time import Duration, Time, to_milliseconds
@@ -54,12 +54,20 @@ class KStream(Generic[K, V]):
         """Create a stream of pairs of key and value."""
         self._pairs = pairs
 
+    @overload
+    @classmethod
+    def of(cls, stream: DataStream[V], key_selector: Callable[[V], K], value_mapper: None = None) -> KStream[K, V]: ...
+
+    @overload
+    @classmethod
+    def of(cls, stream: DataStream[T], key_selector: Callable[[T], K], value_mapper: Callable[[T], V]) -> KStream[K, V]: ...
+
     @classmethod
     def of(
         cls,
-        stream: DataStream[T],
-        key_selector: Callable[[T], Any],
-        value_mapper: Callable[[T], Any] | None = None,
+        stream: DataStream[Any],
+        key_selector: Callable[[Any], Any],
+        value_mapper: Callable[[Any], Any] | None = None,
     ) -> KStream[Any, Any]:
         """A stream's elements with their keys.
 

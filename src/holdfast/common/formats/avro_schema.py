@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from holdfast.common.formats.avro import AvroSchema, from_row, row_type, to_row
 from holdfast.common.formats.avro_columns import AvroColumns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.base import shown
+from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
 __all__ = ["AvroRowDeserializationSchema", "AvroRowSerializationSchema"]
@@ -23,7 +24,7 @@ def _schema(record_class: str | None, avro_schema_string: str | None, where: str
     return AvroSchema.parse_string(avro_schema_string)
 
 
-class AvroRowDeserializationSchema(DeserializationSchema):
+class AvroRowDeserializationSchema(DeserializationSchema[Row]):
     """Deserializes records in Avro's binary form, without a header, to Rows. Times with a zone are in UTC.
 
     For records of a schema registry there is
@@ -55,14 +56,14 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         """The records' type."""
         return row_type(self._schema)
 
-    def deserialize(self, data: bytes) -> Any:
+    def deserialize(self, data: bytes) -> Row:
         """Decode a record.
 
         Raises:
             ValueError: the bytes are not a record of the schema.
         """
         try:
-            return self._convert(self._schema.decode(data))
+            return cast(Row, self._convert(self._schema.decode(data)))
         except Exception as error:  # fastavro raises whatever it meets
             why = str(error) or type(error).__name__
             raise ValueError(f"not an Avro record of the schema: {why}, in {shown(data)}") from error

@@ -98,7 +98,7 @@ def _single(what: str, text: str) -> str:
     return text
 
 
-class CsvRowDeserializationSchema(DeserializationSchema):
+class CsvRowDeserializationSchema(DeserializationSchema[Row]):
     """Deserializes CSV lines to Rows. Build one with `Builder`.
 
     Examples:

@@ -7,7 +7,7 @@ import datetime
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ from holdfast.common.typeinfo import (
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.composite import REFUSALS, SequenceTypeInfo, alias, name_field
 from holdfast.common.types import Row
+from holdfast.common.values.type_variables import R, T, V
 from holdfast.errors import ConfigurationError
 
 __all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "plain_row", "with_named_floats"]
@@ -38,7 +39,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = datetime.timedelta(seconds=1)
 
 
-class JsonRowDeserializationSchema(DeserializationSchema):
+class JsonRowDeserializationSchema(DeserializationSchema[V]):
     """Deserializes JSON objects to Rows. Unknown fields are ignored, missing fields are None.
 
     Numbers may also be given as strings. Dates and times are strings in RFC 3339's form; those with an offset become
@@ -66,7 +67,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         return type(self), (self._type, self._required, self._ignore)
 
     @staticmethod
-    def builder() -> JsonRowDeserializationSchema.Builder:
+    def builder() -> JsonRowDeserializationSchema.Builder[Any]:
         """Return a builder."""
         return JsonRowDeserializationSchema.Builder()
 
@@ -107,7 +108,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
     def _columns(self, structs: list[Any]) -> list[Any]:
         return ParsedColumns(structs, self._type).as_list()  # type: ignore[arg-type]
 
-    class Builder:
+    class Builder(Generic[T]):
         """Builds a `JsonRowDeserializationSchema`."""
 
         def __init__(self) -> None:
@@ -115,12 +116,12 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             self._required = False
             self._ignore = False
 
-        def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+        def type_info(self, type_info: TypeInformation[R]) -> JsonRowDeserializationSchema.Builder[R]:
             """Set the records' type, usually ``Types.ROW_NAMED``."""
             self._type_info = type_info
-            return self
+            return cast("JsonRowDeserializationSchema.Builder[R]", self)
 
-        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
+        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder[Any]:
             """Derive the records' type from a JSON schema.
 
             Raises:
@@ -129,17 +130,17 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             self._type_info = type_of_json_schema(json_schema)
             return self
 
-        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder[T]:
             """Raise an error for a missing field instead of reading None."""
             self._required = True
             return self
 
-        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
+        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder[T]:
             """Drop records that cannot be parsed."""
             self._ignore = True
             return self
 
-        def build(self) -> JsonRowDeserializationSchema:
+        def build(self) -> JsonRowDeserializationSchema[T]:
             """Build the schema.
 
             Raises:

@@ -17,7 +17,7 @@ def _check_class(message_class: Any, where: str) -> None:
         raise ConfigurationError(f"{where} takes a message class that protoc has generated, not {message_class!r}")
 
 
-class ProtobufDeserializationSchema(DeserializationSchema, Generic[V]):
+class ProtobufDeserializationSchema(DeserializationSchema[V], Generic[V]):
     """Deserializes messages to objects of a class that protoc has generated. The module of the class must reach the workers.
 
     Args:
@@ -43,7 +43,7 @@ class ProtobufDeserializationSchema(DeserializationSchema, Generic[V]):
             raise ValueError(f"not a {self._class.__name__} message: {error}, in {shown(data)}") from error
 
 
-class ProtobufSerializationSchema(SerializationSchema, Generic[V]):
+class ProtobufSerializationSchema(SerializationSchema[V], Generic[V]):
     """Serializes messages of a class that protoc has generated.
 
     Args:

@@ -8,7 +8,7 @@ import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.common.formats.columns import columns_of
 from holdfast.common.formats.scans import has_none
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import T
 from holdfast.connectors.base import Batch, produced_type
 from holdfast.connectors.file import lines
 from holdfast.connectors.file.files import InputFile, OpenFile
@@ -30,7 +31,7 @@ times as much memory as their text, then stay in the processor's cache until the
 _LEAST_PART = 1 << 16
 
 
-class FileFormat(Protocol):
+class FileFormat(Protocol[T]):
     """Reads files by ranges of positions. For any cut of ``[0, length)``, each record is in exactly one range.
 
     A position is a byte for lines and a row for Parquet.
@@ -45,11 +46,11 @@ class FileFormat(Protocol):
     def cut(self, file: InputFile, start: int, end: int) -> int:
         """Return a good end near ``end`` for a range that starts at ``start``."""
 
-    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch[T]]:
         """Read the records of ``[start, end)`` in batches, in order."""
 
 
-class LineFormat(ABC):
+class LineFormat(ABC, Generic[T]):
     """A text file with one record per line. Lines end with a line feed; a carriage return before it is dropped."""
 
     reads_compressed = False
@@ -81,7 +82,7 @@ class LineFormat(ABC):
         """Return ``end``: a range holds the lines that start in it."""
         return end
 
-    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch[T]]:
         """Read the records of the lines that start in the range.
 
         Raises:
@@ -93,7 +94,9 @@ class LineFormat(ABC):
         finally:
             opened.close()
 
-    def _read(self, opened: OpenFile, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def _read(
+        self, opened: OpenFile, file: InputFile, start: int, end: int, length: int, max_batch: int
+    ) -> Iterator[Batch[T]]:
         size = min(max(max_batch * _RECORD, _LEAST_PART), lines.BLOCK_SIZE)
         read = lines.blocks(opened, start, end, length, file.path)
         for offset, data in ((at + first, part) for at, block in read for first, part in lines.parts(block, size)):
@@ -127,7 +130,7 @@ class LineFormat(ABC):
         return 0
 
     @abstractmethod
-    def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
+    def _values(self, block: bytes, offset: int, file: InputFile) -> list[T]:
         """Parse a block of whole lines."""
 
     def _lines(self, block: bytes) -> list[bytes]:
@@ -173,7 +176,7 @@ class LineFormat(ABC):
 class _Where:
     """The origin of a block's records; counts the file's lines only on demand."""
 
-    def __init__(self, form: LineFormat, file: InputFile, offset: int, block: bytes) -> None:
+    def __init__(self, form: LineFormat[Any], file: InputFile, offset: int, block: bytes) -> None:
         self._format = form
         self._file = file
         self._offset = offset
@@ -188,16 +191,16 @@ class _Where:
 _load = msgspec.json.Decoder().decode  # whole numbers of any size stay whole
 
 
-class TextFormat(LineFormat):
+class TextFormat(LineFormat[str]):
     """Text lines: every line is a str, without its line end."""
 
     keeps_blank_lines = True
 
-    def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
+    def _values(self, block: bytes, offset: int, file: InputFile) -> list[str]:
         return block.decode(self.charset).split("\n")
 
 
-class JsonLinesFormat(LineFormat):
+class JsonLinesFormat(LineFormat[T]):
     """JSON lines: every line is a JSON value; blank lines are skipped."""
 
     def __init__(self, schema: DeserializationSchema | None = None) -> None:
@@ -209,7 +212,7 @@ class JsonLinesFormat(LineFormat):
         return list(map(_load, self._lines(block)))
 
 
-class CsvFormat(LineFormat):
+class CsvFormat(LineFormat[T]):
     """CSV: every line is a row of delimited values; blank lines are skipped.
 
     Rows are tuples of str; with ``header`` each file's first line names the columns and rows are dicts; a

@@ -16,7 +16,7 @@ import json
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, Generic, NamedTuple, Protocol
 
 import orjson
 import xxhash
@@ -27,7 +27,8 @@ from holdfast.common.formats.json import plain_row, with_named_floats
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
-from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
+from holdfast.common.values.type_variables import IN
+from holdfast.connectors.base import Committable, JobInfo, SinkWriter, WriterContext, check_form
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
 from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
 from holdfast.connectors.file.outputs import Output, PartFile, open_output
@@ -41,10 +42,10 @@ __all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
 _log = logging.getLogger(__name__)
 
 
-class BatchEncoder(Protocol):
+class BatchEncoder(Protocol[IN]):
     """Encodes records as bytes of a file, as every `holdfast.common.Encoder` does."""
 
-    def encode_batch(self, values: Sequence[Any]) -> bytes:
+    def encode_batch(self, values: Sequence[IN]) -> bytes:
         """Encode the records, in order."""
 
 
@@ -111,7 +112,7 @@ class _EncodedPart:
         """Nothing is held."""
 
 
-class FileSink:
+class FileSink(Generic[IN]):
     """A sink that writes records to files, exactly once.
 
     A part file is rolled at every checkpoint, and in an object store at 1 GB.
@@ -132,7 +133,7 @@ class FileSink:
     def __init__(
         self,
         base_path: str,
-        encoder: BatchEncoder | SerializationSchema | BulkWriterFactory,
+        encoder: BatchEncoder[IN] | SerializationSchema[IN] | BulkWriterFactory,
         buckets: BucketAssigner | None = None,
         prefix: str = "part",
         suffix: str = "",
@@ -156,7 +157,7 @@ class FileSink:
         self._suffix = suffix
         self._type_info: TypeInformation | None = None
 
-    def of_type(self, type_info: TypeInformation) -> FileSink:
+    def of_type(self, type_info: TypeInformation) -> FileSink[IN]:
         """Return the sink for a stream of this type; an `Encoder` then writes Flink's text, ``(x,1)`` for a tuple."""
         sink = copy.copy(self)
         sink._type_info = type_info
@@ -171,7 +172,7 @@ class FileSink:
         if "://" not in self.base_path:
             open_output(self.base_path, {}).check()
 
-    def create_writer(self, context: WriterContext) -> FileWriter:
+    def create_writer(self, context: WriterContext) -> SinkWriter[IN]:
         """Create a writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"

@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import T
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
@@ -44,7 +45,7 @@ _RECORD_SIZE = 100.0
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".snappy")
 
 
-class FileSource:
+class FileSource(Generic[T]):
     """A source of records in files.
 
     Args:
@@ -59,7 +60,7 @@ class FileSource:
     timestamped = False
     """Records have no timestamps of their own."""
 
-    def __init__(self, format: FileFormat, paths: Sequence[str], discovery_interval: int | None = None) -> None:
+    def __init__(self, format: FileFormat[T], paths: Sequence[str], discovery_interval: int | None = None) -> None:
         if not paths:
             raise ConfigurationError("a file source needs at least one path")
         if discovery_interval is not None and discovery_interval <= 0:
@@ -91,7 +92,7 @@ class FileSource:
                     "the source that path, too, until it has read the file"
                 )
 
-    def create_reader(self, context: ReaderContext) -> FileReader:
+    def create_reader(self, context: ReaderContext) -> FileReader[T]:
         """Create a reader."""
         return FileReader(self.format, context.job.storage_config, context.uid)
 
@@ -339,15 +340,15 @@ def _named(uid: str) -> Iterator[None]:
         raise kind(f"{error} [file source, uid {uid!r}]") from error
 
 
-class FileReader:
+class FileReader(Generic[T]):
     """Reads ranges of files. Opens the file for each range: this is cheap, and never reads a replaced file."""
 
-    def __init__(self, format: FileFormat, config: Mapping[str, str], uid: str) -> None:
+    def __init__(self, format: FileFormat[T], config: Mapping[str, str], uid: str) -> None:
         self._format = format
         self._systems = FileSystems(config)
         self._uid = uid
 
-    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch[T]]:
         """Read the records of the range.
 
         Raises:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.system.jvm_only import refusing
+from holdfast.common.values.type_variables import IN, R, T, V
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
@@ -47,12 +48,12 @@ __all__ = [
 ]
 
 
-class KafkaSource(_source.KafkaSource):
+class KafkaSource(_source.KafkaSource[T]):
     """The records of Kafka topics, partition by partition, exactly once; made by its `builder`."""
 
     @staticmethod
-    def builder() -> KafkaSourceBuilder:
-        """A builder.
+    def builder() -> KafkaSourceBuilder[Any]:
+        """A builder. Its deserializer sets the type of the elements.
 
         >>> source = (
         ...     KafkaSource.builder()
@@ -67,7 +68,7 @@ class KafkaSource(_source.KafkaSource):
         return KafkaSourceBuilder()
 
 
-class KafkaSourceBuilder:
+class KafkaSourceBuilder(Generic[T]):
     """Builds a `KafkaSource`. Servers and one of topics, topic pattern and partitions must be set."""
 
     def __init__(self) -> None:
@@ -80,15 +81,15 @@ class KafkaSourceBuilder:
         self._bounded = False
         self._deserializer: Any = None
 
-    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder[T]:
         """The brokers to begin with, ``host:port`` separated by commas."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
-    def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+    def set_group_id(self, group_id: str) -> KafkaSourceBuilder[T]:
         """The consumer group whose offsets are committed with each checkpoint, for those who watch the lag."""
         return self.set_property("group.id", group_id)
 
-    def set_topics(self, *topics: str | Sequence[str]) -> KafkaSourceBuilder:
+    def set_topics(self, *topics: str | Sequence[str]) -> KafkaSourceBuilder[T]:
         """The topics to read, by name."""
         names: list[Any] = [n for t in topics for n in (t if isinstance(t, (list, tuple, set)) else [t])]
         for name in names:
@@ -99,7 +100,7 @@ class KafkaSourceBuilder:
         self._topics = tuple(dict.fromkeys(names))
         return self
 
-    def set_topic_pattern(self, topic_pattern: str | re.Pattern[str]) -> KafkaSourceBuilder:
+    def set_topic_pattern(self, topic_pattern: str | re.Pattern[str]) -> KafkaSourceBuilder[T]:
         """Read all topics whose whole name matches, including topics created later."""
         self._choose("a topic pattern")
         try:
@@ -108,7 +109,7 @@ class KafkaSourceBuilder:
             raise ConfigurationError(f"the topic pattern {topic_pattern!r} is no regular expression: {error}") from None
         return self
 
-    def set_partitions(self, partitions: Iterable[KafkaTopicPartition]) -> KafkaSourceBuilder:
+    def set_partitions(self, partitions: Iterable[KafkaTopicPartition]) -> KafkaSourceBuilder[T]:
         """Read exactly these partitions."""
         self._choose("partitions")
         self._partitions = frozenset(partitions)
@@ -117,26 +118,26 @@ class KafkaSourceBuilder:
         self._topics = tuple(sorted({p.topic for p in self._partitions}))
         return self
 
-    def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder:
+    def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder[T]:
         """Where a job without a checkpoint begins: an initializer, or ``"earliest"``, ``"latest"``, ``"committed"``."""
         self._starting = KafkaOffsetsInitializer.of(starting_offsets_initializer)
         return self
 
-    def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder:
+    def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder[T]:
         """Stop at these offsets, in a job that is planned as unbounded."""
         self._stopping = KafkaOffsetsInitializer.of(stopping_offsets_initializer)
         self._bounded = False
         return self
 
-    def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder:
+    def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder[T]:
         """Stop at these offsets: the source is bounded."""
         self._stopping = KafkaOffsetsInitializer.of(stopping_offsets_initializer)
         self._bounded = True
         return self
 
     def set_value_only_deserializer(
-        self, deserialization_schema: DeserializationSchema | Callable[[bytes], Any]
-    ) -> KafkaSourceBuilder:
+        self, deserialization_schema: DeserializationSchema[R] | Callable[[bytes], R | None]
+    ) -> KafkaSourceBuilder[R]:
         """How values become elements: a schema, or a callable from bytes to the element; strings if not set.
 
         The schema does not get records without a value (tombstones): they emit nothing. For those use `set_deserializer`.
@@ -151,11 +152,11 @@ class KafkaSourceBuilder:
                 f"a deserializer is a DeserializationSchema or a callable, not {type(deserialization_schema).__name__}"
             )
         self._deserializer = deserialization_schema
-        return self
+        return cast("KafkaSourceBuilder[R]", self)
 
     def set_deserializer(
-        self, record_deserializer: KafkaRecordDeserializationSchema | Callable[[ConsumerRecord], Any]
-    ) -> KafkaSourceBuilder:
+        self, record_deserializer: KafkaRecordDeserializationSchema[R] | Callable[[ConsumerRecord], R | None]
+    ) -> KafkaSourceBuilder[R]:
         """How whole records become elements: a schema, or a callable from a `ConsumerRecord`; tombstones come too."""
         _refuse_class(record_deserializer, KafkaRecordDeserializationSchema)
         schema: Any = record_deserializer
@@ -171,23 +172,23 @@ class KafkaSourceBuilder:
                 )
             schema = CalledWithRecord(check_function(schema, "deserialize", ("record",), "set_deserializer()"))
         self._deserializer = schema
-        return self
+        return cast("KafkaSourceBuilder[R]", self)
 
-    def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+    def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder[T]:
         """How the clients call themselves to the brokers."""
         return self.set_property("client.id", prefix)
 
-    def set_property(self, key: str, value: Any) -> KafkaSourceBuilder:
+    def set_property(self, key: str, value: Any) -> KafkaSourceBuilder[T]:
         """A client property: a consumer's, ``partition.discovery.interval.ms`` or ``commit.offsets.on.checkpoint``."""
         self._properties[key] = value
         return self
 
-    def set_properties(self, props: Mapping[str, Any]) -> KafkaSourceBuilder:
+    def set_properties(self, props: Mapping[str, Any]) -> KafkaSourceBuilder[T]:
         """Several client properties."""
         self._properties.update(props)
         return self
 
-    def build(self) -> KafkaSource:
+    def build(self) -> KafkaSource[T]:
         """The source.
 
         Raises:
@@ -217,18 +218,18 @@ class KafkaSourceBuilder:
             )
 
 
-class KafkaTopicSelector(ABC):
+class KafkaTopicSelector(ABC, Generic[IN]):
     """Chooses the topic of each record."""
 
     @abstractmethod
-    def apply(self, data: Any) -> str:
+    def apply(self, data: IN) -> str:
         """The topic that the record goes to."""
 
 
-class KafkaRecordSerializationSchema:
+class KafkaRecordSerializationSchema(Generic[IN]):
     """How an element becomes a Kafka record: a subclass defines `serialize`, or a `builder` makes one of schemas."""
 
-    def serialize(self, element: Any, context: KafkaSinkContext, timestamp: int | None) -> ProducerRecord | None:
+    def serialize(self, element: IN, context: KafkaSinkContext, timestamp: int | None) -> ProducerRecord | None:
         """Make the record of an element; None writes nothing.
 
         Args:
@@ -239,20 +240,20 @@ class KafkaRecordSerializationSchema:
         raise NotImplementedError(f"{type(self).__name__} must define serialize(element, context, timestamp)")
 
     @staticmethod
-    def builder() -> KafkaRecordSerializationSchemaBuilder:
-        """A builder."""
+    def builder() -> KafkaRecordSerializationSchemaBuilder[Any]:
+        """A builder. The schema of the value sets the type of the elements."""
         return KafkaRecordSerializationSchemaBuilder()
 
 
-class _OfSchemas(RecordSerializer, KafkaRecordSerializationSchema):
+class _OfSchemas(RecordSerializer, KafkaRecordSerializationSchema[Any]):
     """Made by the builder."""
 
 
-class _OfUpserts(UpsertSerializer, KafkaRecordSerializationSchema):
+class _OfUpserts(UpsertSerializer, KafkaRecordSerializationSchema[Any]):
     """Made by the builder, for Rows with a kind."""
 
 
-class KafkaRecordSerializationSchemaBuilder:
+class KafkaRecordSerializationSchemaBuilder(Generic[V]):
     """Builds a `KafkaRecordSerializationSchema`. A topic or a topic selector must be set."""
 
     def __init__(self) -> None:
@@ -262,14 +263,14 @@ class KafkaRecordSerializationSchemaBuilder:
         self._headers: Callable[[Any], Any] | None = None
         self._upserts = False
 
-    def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+    def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder[V]:
         """The topic of all records."""
         _require_topic(topic, "a topic is named by a string")
         return self._set_topic(topic)
 
     def set_topic_selector(
-        self, topic_selector: Callable[[Any], str] | KafkaTopicSelector
-    ) -> KafkaRecordSerializationSchemaBuilder:
+        self, topic_selector: Callable[[V], str] | KafkaTopicSelector[V]
+    ) -> KafkaRecordSerializationSchemaBuilder[V]:
         """Chooses each record's topic: a callable or a `KafkaTopicSelector`."""
         _refuse_class(topic_selector, KafkaTopicSelector)
         selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
@@ -278,27 +279,27 @@ class KafkaRecordSerializationSchemaBuilder:
         return self._set_topic(selector)
 
     def set_key_serialization_schema(
-        self, key_serialization_schema: SerializationSchema | Callable[[Any], Any]
-    ) -> KafkaRecordSerializationSchemaBuilder:
+        self, key_serialization_schema: SerializationSchema[V] | Callable[[V], Any]
+    ) -> KafkaRecordSerializationSchemaBuilder[V]:
         """From the record to its key: a schema, or a callable that gives bytes or str. Equal keys, same partition."""
         self._key = _checked(key_serialization_schema)
         return self
 
     def set_value_serialization_schema(
-        self, value_serialization_schema: SerializationSchema | Callable[[Any], Any]
-    ) -> KafkaRecordSerializationSchemaBuilder:
+        self, value_serialization_schema: SerializationSchema[R] | Callable[[R], Any]
+    ) -> KafkaRecordSerializationSchemaBuilder[R]:
         """From the record to its value: a schema, or a callable that gives bytes or str. str and bytes need none."""
         self._value = _checked(value_serialization_schema)
-        return self
+        return cast("KafkaRecordSerializationSchemaBuilder[R]", self)
 
     def set_header_provider(
-        self, header_provider: Callable[[Any], Mapping[str, Any] | Sequence[tuple[str, Any]]]
-    ) -> KafkaRecordSerializationSchemaBuilder:
+        self, header_provider: Callable[[V], Mapping[str, Any] | Sequence[tuple[str, Any]]]
+    ) -> KafkaRecordSerializationSchemaBuilder[V]:
         """From the record to its headers: a mapping or pairs of a name and str or bytes."""
         self._headers = header_provider
         return self
 
-    def upsert_mode(self) -> KafkaRecordSerializationSchemaBuilder:
+    def upsert_mode(self) -> KafkaRecordSerializationSchemaBuilder[V]:
         """Write Rows by their kind, as Flink's upsert-kafka: DELETE as a tombstone, INSERT and UPDATE_AFTER as a record.
 
         UPDATE_BEFORE is not written: the record after it replaces the one before, which must have the same key.
@@ -306,7 +307,7 @@ class KafkaRecordSerializationSchemaBuilder:
         self._upserts = True
         return self
 
-    def build(self) -> KafkaRecordSerializationSchema:
+    def build(self) -> KafkaRecordSerializationSchema[V]:
         """The serializer.
 
         Raises:
@@ -319,7 +320,7 @@ class KafkaRecordSerializationSchemaBuilder:
         kind = _OfUpserts if self._upserts else _OfSchemas
         return kind(self._topic, self._value, self._key, self._headers)
 
-    def _set_topic(self, topic: str | Callable[[Any], str]) -> KafkaRecordSerializationSchemaBuilder:
+    def _set_topic(self, topic: str | Callable[[Any], str]) -> KafkaRecordSerializationSchemaBuilder[V]:
         if self._topic is not None:
             raise ConfigurationError("the topic is set already; set either a topic or a topic selector, once")
         if not topic:
@@ -328,16 +329,16 @@ class KafkaRecordSerializationSchemaBuilder:
         return self
 
 
-class KafkaSink(_sink.KafkaSink):
+class KafkaSink(_sink.KafkaSink[IN]):
     """Writes records to Kafka; made by its `builder`."""
 
     @staticmethod
-    def builder() -> KafkaSinkBuilder:
-        """A builder."""
+    def builder() -> KafkaSinkBuilder[Any]:
+        """A builder. Its record serializer sets the type of the elements."""
         return KafkaSinkBuilder()
 
 
-class KafkaSinkBuilder:
+class KafkaSinkBuilder(Generic[IN]):
     """Builds a `KafkaSink`. Servers and a record serializer must be set."""
 
     def __init__(self) -> None:
@@ -346,25 +347,25 @@ class KafkaSinkBuilder:
         self._guarantee = DeliveryGuarantee.NONE
         self._prefix = ""
 
-    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder[IN]:
         """The brokers to begin with, ``host:port`` separated by commas."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
-    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder[IN]:
         """Set the delivery guarantee; the default is none, as in Flink."""
         if not isinstance(delivery_guarantee, DeliveryGuarantee):
             raise ConfigurationError(f"a delivery guarantee is a DeliveryGuarantee, not {delivery_guarantee!r}")
         self._guarantee = delivery_guarantee
         return self
 
-    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder[IN]:
         """For exactly-once: a name of this sink's own, the same at every start."""
         self._prefix = transactional_id_prefix
         return self
 
     def set_record_serializer(
-        self, record_serializer: KafkaRecordSerializationSchema | RecordSerializer
-    ) -> KafkaSinkBuilder:
+        self, record_serializer: KafkaRecordSerializationSchema[R] | RecordSerializer
+    ) -> KafkaSinkBuilder[R]:
         """How records are written."""
         _refuse_class(record_serializer, KafkaRecordSerializationSchema)
         if isinstance(record_serializer, RecordSerializer):
@@ -380,19 +381,19 @@ class KafkaSinkBuilder:
                 "a record serializer is a KafkaRecordSerializationSchema, a subclass of it or made by "
                 f"KafkaRecordSerializationSchema.builder(), not {type(record_serializer).__name__}"
             )
-        return self
+        return cast("KafkaSinkBuilder[R]", self)
 
-    def set_property(self, key: str, value: Any) -> KafkaSinkBuilder:
+    def set_property(self, key: str, value: Any) -> KafkaSinkBuilder[IN]:
         """A producer's client property."""
         self._properties[key] = value
         return self
 
-    def set_properties(self, props: Mapping[str, Any]) -> KafkaSinkBuilder:
+    def set_properties(self, props: Mapping[str, Any]) -> KafkaSinkBuilder[IN]:
         """Several client properties."""
         self._properties.update(props)
         return self
 
-    def build(self) -> KafkaSink:
+    def build(self) -> KafkaSink[IN]:
         """The sink.
 
         Raises:

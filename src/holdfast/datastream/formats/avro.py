@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.common.formats.avro import AvroSchema, GenericRecordAvroTypeInfo
 from holdfast.common.formats.avro_schema import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from holdfast.connectors.file.bulk import AvroBulkWriters
@@ -17,7 +19,7 @@ __all__ = [
 ]
 
 
-class AvroInputFormat(FileSource):
+class AvroInputFormat(FileSource[dict[str, Any]]):
     """A source of the records of Avro container files, as dicts; for ``env.create_input`` or ``env.from_source``.
 
     Args:

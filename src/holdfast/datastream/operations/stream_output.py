@@ -27,7 +27,7 @@ class StreamOutput(Generic[T]):
     _env: StreamExecutionEnvironment
     _transformation: Transformation
 
-    def sink_to(self, sink: Sink) -> DataStreamSink:
+    def sink_to(self, sink: Sink[T]) -> DataStreamSink:
         """Write the elements to a sink (Kafka, files, ...).
 
         Raises:
@@ -35,7 +35,7 @@ class StreamOutput(Generic[T]):
         """
         return self._sink_to(sink, type(sink).__name__, "sink_to()")
 
-    def add_sink(self, sink_func: Sink) -> DataStreamSink:
+    def add_sink(self, sink_func: Sink[T]) -> DataStreamSink:
         """Write the elements to a sink; Flink's older name of ``sink_to``."""
         return self._sink_to(sink_func, type(sink_func).__name__, "add_sink()")
 

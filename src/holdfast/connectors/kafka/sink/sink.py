@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 from confluent_kafka import KafkaException, Producer
 
+from holdfast.common.values.type_variables import IN
 from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
@@ -23,7 +24,7 @@ __all__ = ["KafkaSink"]
 
 
 @dataclass(frozen=True)
-class KafkaSink(KafkaOutput):
+class KafkaSink(KafkaOutput, Generic[IN]):
     """Writes records to Kafka.
 
     With `DeliveryGuarantee.EXACTLY_ONCE` an epoch's records are one transaction per subtask, committed with the
@@ -87,7 +88,7 @@ class KafkaSink(KafkaOutput):
             finally:
                 client.close()
 
-    def create_writer(self, context: WriterContext) -> SinkWriter:
+    def create_writer(self, context: WriterContext) -> SinkWriter[IN]:
         """Create a writer, in a task slot."""
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             return TransactionalWriter(self, context)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from holdfast.common.values.type_variables import OUT
 
 __all__ = ["CalledWithRecord", "ConsumerRecord", "KafkaRecordDeserializationSchema"]
 
@@ -24,11 +26,11 @@ class ConsumerRecord(NamedTuple):
     """Names and values, in their order in the record; a name may come more than once."""
 
 
-class KafkaRecordDeserializationSchema(ABC):
+class KafkaRecordDeserializationSchema(ABC, Generic[OUT]):
     """Makes elements of whole Kafka records. Subclasses define `deserialize`, which must not keep state between calls."""
 
     @abstractmethod
-    def deserialize(self, record: ConsumerRecord) -> Any:
+    def deserialize(self, record: ConsumerRecord) -> OUT | None:
         """Make the element of a record; return None to emit nothing. Tombstones come too: their value is None.
 
         Raises:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import T
 from holdfast.connectors.base import Enumerator, JobInfo, ReaderContext, SourceReader, produced_type
 from holdfast.connectors.kafka.source.enumerator import KafkaEnumerator
 from holdfast.connectors.kafka.source.positions import check_positions
@@ -16,7 +17,7 @@ __all__ = ["KafkaSource"]
 
 
 @dataclass(frozen=True)
-class KafkaSource(KafkaSourceOptions):
+class KafkaSource(KafkaSourceOptions, Generic[T]):
     """A source of the values or the whole records in Kafka topics. Elements have Kafka's timestamps.
 
     A schema of values does not get records without a value (tombstones): they emit nothing.
@@ -37,6 +38,6 @@ class KafkaSource(KafkaSourceOptions):
         """Check that a stored position is one in topics; a topic that the source no longer reads is dropped."""
         check_positions(state)
 
-    def create_reader(self, context: ReaderContext) -> SourceReader:
+    def create_reader(self, context: ReaderContext) -> SourceReader[T]:
         """Create a reader, in a task slot."""
         return KafkaReader(self, context.uid)

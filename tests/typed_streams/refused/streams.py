@@ -1,4 +1,4 @@
-"""Mistakes that mypy reports under --strict. The comment on a line tells a part of its message."""
+"""A function that does not fit its stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that mypy accepts under --strict. Each reveal_type is checked against the comment behind it."""
+"""Streams of functions know their elements and keys."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""EnvironmentSources: the streams that a program begins with."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, overload
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.values.type_variables import R
+from holdfast.common.watermark_strategy import WatermarkStrategy
+from holdfast.connectors.base import Source, produced_type
+from holdfast.connectors.collection import CollectionSource
+from holdfast.connectors.file.formats import TextFormat
+from holdfast.connectors.file.source import FileSource
+from holdfast.connectors.socket import SocketTextSource
+from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.operations.function_checks import check_strategy, check_type
+from holdfast.errors import ConfigurationError
+
+__all__ = ["EnvironmentSources"]
+
+
+class EnvironmentSources:
+    """The calls that begin a stream."""
+
+    @overload
+    def from_source(
+        self, source: Source[R], watermark_strategy: WatermarkStrategy, source_name: str, type_info: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
+    def from_source(
+        self, source: Source, watermark_strategy: WatermarkStrategy, source_name: str, type_info: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream[Any]:
+        """Create a stream of a source's records.
+
+        Args:
+            source: The source, e.g. a KafkaSource.
+            watermark_strategy: Timestamps and watermarks; ``WatermarkStrategy.no_watermarks()`` for none.
+            source_name: The source's name, for plans, metrics and messages.
+            type_info: The declared type of the records; by default that of the source's schema, if it declares one, e.g.
+                a JsonRowDeserializationSchema.
+
+        Raises:
+            TypeError: an argument is of another class.
+        """
+        return self._from_source(source, watermark_strategy, source_name, type_info)
+
+    @overload
+    def add_source(
+        self, source_func: Source[R], source_name: str = "Custom Source", type_info: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
+    def add_source(
+        self, source_func: Source, source_name: str = "Custom Source", *, type_info: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    @overload
+    def add_source(self, source_func: Source, source_name: str, type_info: TypeInformation[R]) -> DataStream[R]: ...
+
+    def add_source(
+        self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+    ) -> DataStream[Any]:
+        """Create a stream of a source's records, without timestamps; Flink's older name of ``from_source``."""
+        return self._from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
+
+    @overload
+    def create_input(self, input_format: Source[R], type_info: None = None) -> DataStream[R]: ...
+
+    @overload
+    def create_input(self, input_format: Source, type_info: TypeInformation[R]) -> DataStream[R]: ...
+
+    def create_input(self, input_format: Source, type_info: TypeInformation | None = None) -> DataStream[Any]:
+        """Create a stream of an input format's records, e.g. of an AvroInputFormat.
+
+        Args:
+            input_format: The format, which knows its files.
+            type_info: The declared type of the records; by default the format's own.
+
+        Raises:
+            NotImplementedError: the input format is an object of the JVM.
+        """
+        if not isinstance(input_format, Source):
+            raise NotImplementedError("this InputFormat is an object of the JVM; read with from_source() and a FileSource")
+        name = type(input_format).__name__
+        return self._from_source(input_format, WatermarkStrategy.no_watermarks(), name, type_info)
+
+    def _from_source(
+        self, source: Source, watermark_strategy: WatermarkStrategy, source_name: str, type_info: TypeInformation | None
+    ) -> DataStream[Any]:
+        given: Any = source
+        if not isinstance(given, Source):
+            remedy = " Call build() on it." if hasattr(given, "build") else ""
+            raise TypeError(f"from_source() takes a Source, not a {type(given).__name__}.{remedy}")
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise TypeError(
+                "from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(), not "
+                f"{watermark_strategy!r}."
+            )
+        check_strategy(watermark_strategy, "the watermark strategy of from_source()")
+        declared = produced_type(source) if type_info is None else type_info
+        return self._add_source(source, source_name, check_type(declared, "from_source()"), watermark_strategy)
+
+    @overload
+    def from_collection(self, collection: Iterable[R], type_info: None = None) -> DataStream[R]: ...
+
+    @overload
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation[R]) -> DataStream[R]: ...
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream[Any]:
+        """Create a bounded stream of a collection's elements, in order, read by one subtask.
+
+        Args:
+            collection: The elements.
+            type_info: Their declared type: elements are converted to it (a tuple becomes a Row, for example).
+
+        Raises:
+            ConfigurationError: an element does not fit the type.
+        """
+        if not isinstance(collection, Iterable):
+            raise TypeError(f"from_collection() takes a list of elements, not {collection!r}.")
+        values = list(collection)
+        type_info = check_type(type_info, "from_collection()")
+        if type_info is not None:
+            for i, value in enumerate(values):
+                try:
+                    values[i] = type_info.conform(value)
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise ConfigurationError(
+                        f"Element {i} of the collection, {value!r:.200}, does not fit {type_info!r}: {error}"
+                    ) from error
+        source = CollectionSource(values)
+        return self._add_source(source, "Collection Source", type_info, parallel=False)
+
+    def socket_text_stream(self, hostname: str, port: int) -> DataStream[str]:
+        """Create a stream of text lines from a TCP server (e.g. ``nc -lk 9000``), read by one subtask.
+
+        Args:
+            hostname: The server's host.
+            port: The server's port.
+        """
+        return self._add_source(SocketTextSource(hostname, port), "Socket Stream", None, parallel=False)
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream[str]:
+        """Create a bounded stream of the lines of a text file, or of all files in a directory.
+
+        Args:
+            file_path: A path or ``file://`` URI.
+            charset_name: The text's encoding.
+        """
+        source = FileSource(TextFormat(charset_name), [file_path])
+        return self._add_source(source, f"File {file_path}", None)
+
+    @abstractmethod
+    def _add_source(
+        self,
+        source: Source,
+        name: str,
+        type_info: TypeInformation | None,
+        watermark_strategy: WatermarkStrategy | None = None,
+        parallel: bool = True,
+    ) -> DataStream[Any]:
+        """Add a source with the environment's parallelism, or with one subtask."""
