@@ -387,12 +387,27 @@ def the_output_whose_token_was_deleted_may_be_written_twice_and_that_is_told(
         with pytest.raises(HoldfastError, match=f"there is no topic {tokens}"):
             driver.prepare(2, ["b"])
     later = start(2)
-    later.sink.validate()  # creates the topic again
     later.committer.recover(prepared)
     assert visible(later) == sorted(both("a") * (2 if deleted else 1))
     told = f"the topic {tokens} with the tokens of this sink was deleted"
     assert caplog.text.count(told) == (1 if deleted else 0)
     later.commit(2, later.prepare(2, ["c"]))
+
+
+def a_token_topic_that_is_deleted_under_a_running_job_is_created_again_by_its_restart_in_place(
+    kafka: Any, start: Start
+) -> None:
+    driver = start()
+    tokens = token_topic(driver.topic)
+    driver.commit(1, driver.prepare(1, ["a"]))
+    kafka.delete_topic(tokens)
+    until(lambda: tokens not in kafka.admin().list_topics().topics)
+    with pytest.raises(HoldfastError, match=f"there is no topic {tokens}"):
+        driver.prepare(2, ["b"])
+    restarted = start(2)  # without the checks before the start of a program
+    restarted.committer.recover([])
+    restarted.commit(2, restarted.prepare(2, ["b"]))
+    assert visible(restarted) == both("a", "b")
 
 
 def test_the_tokens_of_another_job_do_not_show_that_lost_output_was_committed(start: Start) -> None:

@@ -387,7 +387,7 @@ def install(patch: pytest.MonkeyPatch, world: World) -> Brokers:
     patch.setattr(committer, "threading", SimpleNamespace(Event=lambda: Event(world), Lock=threading.Lock))
     patch.setattr(committer, "read_tokens", read_tokens)
     patch.setattr(committer, "never_written", lambda properties, topic: False)
-    patch.setattr(committer, "create_token_topic", lambda properties, topic, output: None)
+    patch.setattr(committer, "ensure_token_topic", lambda properties, topic, output: None)
     patch.setattr(job_files, "Storage", SimpleNamespace(open=lambda uri, config: world.storage()))
     for module in (committer, writer, pool):
         patch.setattr(module, "ThreadPoolExecutor", lambda max_workers, thread_name_prefix: Executor(world))

@@ -213,12 +213,13 @@ class ChangelogCommitter(KafkaCommitter):
         return "another job of this name, with checkpoints in another storage,"
 
     def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
-        _logger.warning(
-            "%s: %d transactions of the changelog are gone. If they were not committed, the state is restored from the "
-            "checkpoint's files",
-            self._where,
-            len(lost),
-        )
+        if lost:
+            _logger.warning(
+                "%s: %d transactions of the changelog are gone. If they were not committed, the state is restored from the "
+                "checkpoint's files",
+                self._where,
+                len(lost),
+            )
 
 
 def _without_storage(job: JobInfo) -> JobInfo:

@@ -35,7 +35,7 @@ from holdfast.connectors.kafka.sink.committable import (
 from holdfast.connectors.kafka.sink.outbox import outbox_epoch, read_outbox
 from holdfast.connectors.kafka.sink.output import KafkaOutput
 from holdfast.connectors.kafka.sink.producers import TransactionalProducer
-from holdfast.connectors.kafka.sink.tokens import Token, create_token_topic, never_written, read_tokens, token_topic
+from holdfast.connectors.kafka.sink.tokens import Token, ensure_token_topic, never_written, read_tokens, token_topic
 from holdfast.connectors.kafka.sink.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, IncompatibleState, StorageError
 
@@ -91,8 +91,7 @@ class KafkaCommitter:
         for prefix in {self._prefix, *(origin.prefix for origin in origins)}:
             self._fence_all(prefix)
         lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
-        if lost:
-            self._rewrite(lost)
+        self._rewrite(lost)
         try:
             # Older generations only: a driver fenced during recovery must not delete its successor's copies.
             self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
@@ -185,12 +184,15 @@ class KafkaCommitter:
         return f"job {names[0]!r}" if names else "another job"
 
     def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
-        """Rewrite the records of lost transactions, unless they were committed."""
-        for prefix in {self._origin(c).prefix for c in lost}:
+        """Rewrite the records of lost transactions, unless they were committed.
+
+        A token topic that was deleted while the job ran is created again.
+        """
+        for prefix in {self._prefix, *(self._origin(c).prefix for c in lost)}:
             topic = token_topic(prefix)
-            create_token_topic(self._sink.properties, topic, self._sink.topic)
-            if never_written(self._sink.properties, topic):
-                epochs = sorted({c.epoch for c in lost if self._origin(c).prefix == prefix})
+            ensure_token_topic(self._sink.properties, topic, self._sink.topic)
+            epochs = sorted({c.epoch for c in lost if self._origin(c).prefix == prefix})
+            if epochs and never_written(self._sink.properties, topic):
                 _logger.error(
                     "%s: the topic %s with the tokens of this sink was deleted, so that it is unknown whether the output of "
                     "epoch %s was committed. It is written again, and may be there twice: look at it",

@@ -28,7 +28,15 @@ from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 
-__all__ = ["Token", "check_readable", "create_token_topic", "never_written", "read_tokens", "token_topic"]
+__all__ = [
+    "Token",
+    "check_readable",
+    "create_token_topic",
+    "ensure_token_topic",
+    "never_written",
+    "read_tokens",
+    "token_topic",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -152,6 +160,12 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
             f"the topic {topic} holds the tokens of the exactly-once Kafka sink, but its cleanup.policy is {policy}; set it "
             "to compact"
         )
+
+
+def ensure_token_topic(properties: Mapping[str, Any], topic: str, output: str | None) -> None:
+    """Create the token topic as `create_token_topic` does if it is missing: it was deleted while the job ran."""
+    if ClusterView(properties, read_committed=False).topics([topic])[topic] is None:
+        create_token_topic(properties, topic, output)
 
 
 def check_readable(properties: Mapping[str, Any], topic: str) -> None:
