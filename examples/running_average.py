@@ -2,9 +2,7 @@
 
 import os
 
-from holdfast.common import Types
-from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueState
 
 HOST, PORT = os.environ.get("SOCKET", "localhost:9000").rsplit(":", 1)
 CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-checkpoints"))
@@ -13,9 +11,8 @@ CHECKPOINTS = os.environ.get("CHECKPOINTS", os.path.expanduser("~/holdfast-check
 class RunningAverage(KeyedProcessFunction):
     """Keeps the count and the sum of the numbers; emits the average after each."""
 
-    def open(self, ctx):
-        self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))
-        self.sum = ctx.get_state(ValueStateDescriptor("sum", Types.DOUBLE()))
+    count = ValueState("count", int)
+    sum = ValueState("sum", float)
 
     def process_element(self, line, ctx):
         count = (self.count.value() or 0) + 1

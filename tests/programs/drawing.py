@@ -291,7 +291,8 @@ def numbered(d: Drawing, of: str) -> Any:
         d.one_of(True, False),
         d.one_of(False, True),
     )
-    text = f"Numbered({kind!r}, {typed}, {ttl})"
+    declared = f"Declared{'Expiring' if ttl else ''}({kind!r})"
+    text = d.one_of(f"Numbered({kind!r}, {typed}, {ttl})", declared)
     model = models.processed(stream, functions.key_of, functions.Numbered(kind, typed, ttl))
     return d.add(f"{of}.key_by(key_of).process({text})", model, of)
 

@@ -11,19 +11,24 @@ from typing import Any
 from holdfast.common import Time, Types, WatermarkGenerator
 from holdfast.datastream import (
     AggregateFunction,
+    AggregatingState,
     AggregatingStateDescriptor,
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
+    ListState,
     ListStateDescriptor,
     MapFunction,
+    MapState,
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
     ReduceFunction,
+    ReducingState,
     ReducingStateDescriptor,
     StateTtlConfig,
     TimeDomain,
+    ValueState,
     ValueStateDescriptor,
 )
 
@@ -277,6 +282,31 @@ class Numbered(KeyedProcessFunction):
         if number % 11 == 0:
             state.clear()
         yield value[0], value[1], result
+
+
+class Declared(Numbered):
+    """Numbers the elements of a key by states that the class declares."""
+
+    value = ValueState("value", int)
+    list = ListState("list", int)
+    map = MapState("map", int, int)
+    reducing = ReducingState("reducing", lambda a, b: (a * 31 + b) % 9973, int)
+    aggregating = AggregatingState("aggregating", Sum())
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def open(self, runtime_context: Any) -> None:
+        self.state = getattr(self, self.kind)
+
+
+class DeclaredExpiring(Declared):
+    """Replaces the states by others, which have no type and expire."""
+
+    ttl = StateTtlConfig.new_builder(Time.hours(10**5)).build()
+    value = ValueState("of its own", ttl=ttl)
+    list = ListState("list", ttl=ttl)
+    map = MapState("map", ttl=ttl)
 
 
 class Timers(KeyedProcessFunction):

@@ -28,6 +28,7 @@ from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.records.copies import Copy, copied
 from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import open_function
 
 __all__ = ["CepFactory", "CepOperator", "PatternFunction"]
 
@@ -123,7 +124,7 @@ class PatternFunction(KeyedProcessFunction, DefinedState):
         handler = self.function if isinstance(self.function, TimedOutPartialMatchHandler) else None
         self._time_out = None if handler is None else handler.process_timed_out_match
         self._order = None if self._comparator is None else functools.cmp_to_key(self._comparator)
-        self.function.open(runtime_context)
+        open_function(self.function, runtime_context)
 
     def close(self) -> None:
         """Close the user's function."""

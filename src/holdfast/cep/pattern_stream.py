@@ -24,6 +24,7 @@ from holdfast.common.values.type_variables import R, T
 from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.functions import RuntimeContext
 from holdfast.datastream.operations.function_checks import check_function, check_object
+from holdfast.runtime.records.user_code import close_function, open_function
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -73,11 +74,11 @@ class _Select(PatternProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Open the function."""
-        _open(self._function, runtime_context)
+        open_function(self._function, runtime_context)
 
     def close(self) -> None:
         """Close the function."""
-        _close(self._function)
+        close_function(self._function)
 
     def process_match(self, match: MatchOf, ctx: PatternProcessFunction.Context) -> Iterable[Any]:
         """Return the function's result."""
@@ -109,13 +110,13 @@ class _WithTimeout(PatternProcessFunction, TimedOutPartialMatchHandler):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Open both functions."""
-        self._matches.open(runtime_context)
-        _open(self._function, runtime_context)
+        open_function(self._matches, runtime_context)
+        open_function(self._function, runtime_context)
 
     def close(self) -> None:
         """Close both functions."""
         self._matches.close()
-        _close(self._function)
+        close_function(self._function)
 
     def process_match(self, match: MatchOf, ctx: PatternProcessFunction.Context) -> Iterable[Any]:
         """Return the results of the first function."""
@@ -273,11 +274,3 @@ class PatternStream(Generic[T]):
 def _no_key(value: Any) -> int:
     """The one key of a stream without keys."""
     return 0
-
-
-def _open(function: Any, runtime_context: RuntimeContext) -> None:
-    getattr(function, "open", lambda context: None)(runtime_context)
-
-
-def _close(function: Any) -> None:
-    getattr(function, "close", lambda: None)()

@@ -21,6 +21,7 @@ from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.functions.aggregates import Aggregate
 from holdfast.runtime.operators.windows.window_content import WindowContent
+from holdfast.runtime.records.user_code import open_function
 
 if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream
@@ -41,7 +42,7 @@ class _WithoutKey(WindowFunction[Any, Any, Any, Any]):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Open the function."""
-        self._function.open(runtime_context)
+        open_function(self._function, runtime_context)
 
     def close(self) -> None:
         """Close the function."""
@@ -60,7 +61,7 @@ class _ProcessWithoutKey(ProcessWindowFunction[Any, Any, Any, Any]):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Open the function."""
-        self._function.open(runtime_context)
+        open_function(self._function, runtime_context)
 
     def close(self) -> None:
         """Close the function."""

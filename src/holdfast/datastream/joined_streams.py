@@ -27,6 +27,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.joins.interval_join import IntervalJoinOperator
 from holdfast.runtime.operators.windows.window_content import Elements
 from holdfast.runtime.records.copies import copied
+from holdfast.runtime.records.user_code import close_function, open_function
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,11 +48,11 @@ class _Sides(WindowFunction[Any, Any, Any, Any]):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Open the function."""
-        getattr(self._function, "open", lambda context: None)(runtime_context)
+        open_function(self._function, runtime_context)
 
     def close(self) -> None:
         """Close the function."""
-        getattr(self._function, "close", lambda: None)()
+        close_function(self._function)
 
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         """Call the function."""

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.errors import ConfigurationError
 from holdfast.functions.async_functions import AsyncFunction
 from holdfast.functions.broadcast_functions import BaseBroadcastProcessFunction
+from holdfast.functions.declared_states import declared_states
 from holdfast.functions.function import Function
 from holdfast.graph.stream_graph import StreamGraph
 from holdfast.graph.transformations import OperatorTransformation
@@ -44,6 +45,7 @@ def check_functions(graph: StreamGraph) -> None:
     for operator in graph.operators:
         if isinstance(operator, OperatorTransformation):
             for _, func in operator.functions:
+                _check_declared_states(operator, func)
                 if isinstance(func, AsyncFunction):
                     _check_no_blocking(operator, func)
                 if isinstance(func, BaseBroadcastProcessFunction):
@@ -61,6 +63,16 @@ def _check_no_timers(operator: OperatorTransformation, func: Function) -> None:
                     f"{operator} works on a stream without keys, but {_place(func, method, node)} calls {node.func.attr}(): "
                     "timers belong to keys. Call key_by(...) before it."
                 )
+
+
+def _check_declared_states(operator: OperatorTransformation, func: Any) -> None:
+    for attribute, descriptor in declared_states(func).items():
+        if not operator.keyed:
+            raise ConfigurationError(
+                f"{operator} works on a stream without keys, but {type(func).__name__} declares the state "
+                f"{descriptor.name!r} ({attribute}): the state belongs to keys. Call key_by(...) before it, or "
+                "derive the function from CheckpointedFunction for state of the operator."
+            )
 
 
 def _check_no_keyed_state(operator: OperatorTransformation, func: Function) -> None:

@@ -31,7 +31,7 @@ from holdfast.common.types import Row
 from holdfast.common.values.field_defaults import default_maker
 from holdfast.common.values.type_variables import V
 
-__all__ = ["PojoTypeInfo"]
+__all__ = ["PojoTypeInfo", "type_of_class"]
 
 _BASIC: dict[Any, TypeInformation[Any]] = {
     str: BasicTypeInfo(BasicType.STRING),
@@ -228,6 +228,16 @@ def _type_of(annotation: Any, within: Any) -> TypeInformation[Any]:
     if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or _is_named_tuple(annotation)):
         return PojoTypeInfo(annotation)
     return PickledBytesTypeInfo()
+
+
+def type_of_class(given: Any) -> TypeInformation[Any] | None:
+    """The type of the values of a class, as for a field with this annotation; None: values are pickled.
+
+    >>> type_of_class(list[int])
+    LIST(LONG)
+    """
+    found = _type_of(given, None)
+    return None if found.is_pickled else found
 
 
 def _is_named_tuple(annotation: type[Any]) -> bool:

@@ -10,6 +10,7 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.functions import AsyncFunction, Function
 from holdfast.errors import ConfigurationError
+from holdfast.functions.declared_states import declared_states
 
 __all__ = [
     "check_strategy",
@@ -143,12 +144,15 @@ def selector_callable(func: Any, method: str) -> Callable[..., Any]:
     """Return the callable of a checked function that runs outside any operator.
 
     Raises:
-        ConfigurationError: the function defines ``open`` or ``close``, which only operators call.
+        ConfigurationError: the function defines ``open`` or ``close``, which only operators call, or declares a state.
     """
-    if isinstance(func, Function) and (type(func).open is not Function.open or type(func).close is not Function.close):
+    own_life = isinstance(func, Function) and (
+        type(func).open is not Function.open or type(func).close is not Function.close
+    )
+    if own_life or declared_states(func):
         raise ConfigurationError(
-            f"{type(func).__name__} has an open() or close() of its own, but {method}() is called between operators, "
-            "where there is no runtime context: prepare what it needs in __init__."
+            f"{type(func).__name__} has an open() or close() of its own, or a declared state, but {method}() is called "
+            "between operators, where there is no runtime context: prepare what it needs in __init__."
         )
     target: Callable[..., Any] = getattr(func, method, func)
     return target

@@ -14,6 +14,7 @@ from holdfast.datastream.operations.function_checks import check_function, check
 from holdfast.functions.async_functions import retried
 from holdfast.functions.lookup_cache import CachedRows, LookupCache
 from holdfast.runtime.records.copies import copied
+from holdfast.runtime.records.user_code import close_function, open_function
 
 __all__ = ["AsyncLookupFunction", "LookupCache", "LookupJoin"]
 
@@ -92,14 +93,14 @@ class LookupJoin(AsyncFunction[Any, Any]):
         group = runtime_context.get_metrics_group()
         self._hits, self._misses = group.counter("hitCount"), group.counter("missCount")
         self._loads, self._failures = group.counter("loadCount"), group.counter("numLoadFailures")
-        getattr(self._function, "open", lambda context: None)(runtime_context)
-        opened = self._lookup.open(runtime_context)
+        open_function(self._function, runtime_context)
+        opened = open_function(self._lookup, runtime_context)
         if inspect.isawaitable(opened):
             await opened
 
     async def close(self) -> None:  # type: ignore[override]
         """Close the functions."""
-        getattr(self._function, "close", lambda: None)()
+        close_function(self._function)
         closed = self._lookup.close()
         if inspect.isawaitable(closed):
             await closed

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, StorageError, UserCodeError
+from holdfast.functions.declared_states import open_declared_states
 from holdfast.runtime.records.places import is_holdfasts
 
 __all__ = ["OperatorName", "close_function", "user_callable", "not_iterable", "open_function", "user_error"]
@@ -32,20 +33,19 @@ def user_callable(function: Any, name: str) -> Callable[..., Any]:
 
 
 def open_function(function: Any, runtime_context: Any) -> Any:
-    """Call the function's ``open`` if it has one; returns its result.
+    """Open the states that the function declares, and call its ``open`` if it has one; returns its result.
 
     Raises:
         UserCodeError: it failed.
     """
-    method = getattr(function, "open", None)
-    if callable(method):
-        try:
-            return method(runtime_context)
-        except HoldfastError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise user_error(error, runtime_context.operator_name, runtime_context.operator_uid) from error
-    return None
+    try:
+        open_declared_states(function, runtime_context)
+        method = getattr(function, "open", None)
+        return method(runtime_context) if callable(method) else None
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise user_error(error, runtime_context.operator_name, runtime_context.operator_uid) from error
 
 
 def close_function(function: Any) -> Any:

@@ -12,6 +12,7 @@ from holdfast.common.values.type_variables import IN, OUT, R, S, V
 from holdfast.errors import ConfigurationError
 
 __all__ = [
+    "Aggregates",
     "AggregatingStateDescriptor",
     "ListStateDescriptor",
     "MapStateDescriptor",
@@ -158,12 +159,14 @@ class ReducingStateDescriptor(StateDescriptor, Generic[V]):
         return self.reduce_function
 
 
-class _Aggregates(Protocol[IN, OUT]):
+class Aggregates(Protocol[IN, OUT]):
     """An AggregateFunction, as far as its types go."""
 
-    def add(self, value: IN, accumulator: Any, /) -> Any: ...
+    def add(self, value: IN, accumulator: Any, /) -> Any:
+        """Add a value to an accumulator."""
 
-    def get_result(self, accumulator: Any, /) -> OUT: ...
+    def get_result(self, accumulator: Any, /) -> OUT:
+        """The result of an accumulator."""
 
 
 class AggregatingStateDescriptor(StateDescriptor, Generic[V, R]):
@@ -177,7 +180,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[V, R]):
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: _Aggregates[V, R], state_type_info: TypeInformation | None = None) -> None:
+    def __init__(self, name: str, agg_function: Aggregates[V, R], state_type_info: TypeInformation | None = None) -> None:
         super().__init__(name, state_type_info)
         methods = [getattr(agg_function, method, None) for method in ("create_accumulator", "add", "get_result")]
         if isinstance(agg_function, type) or not all(map(callable, methods)):
