@@ -179,6 +179,57 @@ def a_bounded_program_is_a_job_that_is_started_again_only_if_it_fails() -> None:
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
 
 
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.name)
+def test_only_the_jobs_own_pods_reach_any_port_but_that_of_the_rest_api(path: Path) -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in manifests(path) if each["kind"] == "NetworkPolicy"}
+    driver = {"app.kubernetes.io/name": "holdfast", "app.kubernetes.io/instance": "payments"}
+    executor = {"holdfast/job": "payments"}
+    of_driver = [{"from": [{"podSelector": {}}], "ports": [{"port": 8081}]}]
+    if "executors" in path.name:
+        of_driver.append({"from": [{"podSelector": {"matchLabels": executor}}]})
+        of_executors = [{"from": [{"podSelector": {"matchLabels": each}} for each in (driver, executor)]}]
+        assert policies.pop("payments-executors") == {
+            "podSelector": {"matchLabels": executor},
+            "policyTypes": ["Ingress"],
+            "ingress": of_executors,
+        }
+    assert policies == {
+        "payments": {"podSelector": {"matchLabels": driver}, "policyTypes": ["Ingress"], "ingress": of_driver}
+    }
+
+
+def the_notes_of_the_chart_name_commands_and_options_that_exist(tmp_path: Path) -> None:
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    commands = re.findall(r"-- holdfast (.*)", notes)
+    assert commands
+    own = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", *command.split()], capture_output=True, text=True, check=False, env=own
+        )
+        assert (done.returncode, "No job of this user" in done.stderr) == (3, True), done.stderr
+
+
+def a_program_that_has_ended_is_not_started_again_by_compose() -> None:
+    services = yaml.safe_load((DEPLOY / "docker" / "compose.yml").read_text())["services"]
+    assert {name: each["restart"] for name, each in services.items()} == {
+        "checkpoints": "no",
+        "master": "unless-stopped",
+        "worker": "unless-stopped",
+        "job": "on-failure",
+    }
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+def an_image_without_a_digest_is_refused_unless_it_is_on_the_node_already(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ["--set=image=registry.example/holdfast:1.0", f"--set-file=program={tmp_path / 'program.py'}"]
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        render(*options)
+    assert "name it by its digest" in refused.value.stderr
+    assert "image: registry.example/holdfast:1.0" in render(*options, "--set=imagePullPolicy=Never")
+
+
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
 def a_bounded_program_has_no_standby_drivers(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)

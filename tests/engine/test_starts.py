@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState, StorageError
 
 from .inprocess import Crash, Lab
-from .programs import records, sessions, sessions_model
-from .test_same_results import few, lab, visible
+from .programs import records, sessions, sessions_model, stream
+from .test_same_results import IN_FILES, few, lab, visible
 from .test_savepoints import at_epoch, run
 
 DATA = records(5, 200, keys=10)
@@ -36,6 +37,11 @@ CALLS = ("put", "put_new", "get", "size", "list", "delete")
 def wrong(env: StreamExecutionEnvironment) -> None:
     """A program that has nothing of the job's."""
     env.from_collection(["x"]).uid("other").map(lambda value: value).print()
+
+
+def with_states_alone(env: StreamExecutionEnvironment) -> None:
+    """A program whose checkpoints have no output."""
+    stream(env, DATA, 20).key_by(lambda record: record[0]).reduce(max).uid("latest").filter(lambda _: False).print()
 
 
 class Calls:
@@ -220,3 +226,55 @@ def a_claimed_savepoint_is_deleted_by_the_next_driver_if_the_first_could_not(job
     here.savepoint = ""
     here.run()
     assert not savepoint.exists() or not list(savepoint.iterdir())
+
+
+def judged(job: Lab) -> tuple[bool, str]:
+    """What is said of the program and the newest checkpoint beforehand: whether it can go on, and what prevents it."""
+    try:
+        found = job.check()
+    except CorruptFile as error:
+        return False, str(error)
+    return found.restorable, "\n".join((*found.problems, *found.notes))
+
+
+@pytest.mark.parametrize("damaged", ["entry", "entry, shortened", "file"])
+def a_check_says_of_damage_to_the_newest_checkpoint_what_a_start_does_with_the_way_out(damaged, monkeypatch):
+    with lab(PROGRAM, budget=40, config=dict(IN_FILES)) as here:
+        here._run_until("after commit", 3)
+        log = here.coordinator()._log
+        newest, older = log.read_retained()[:2]
+        path = Path(log.locate(newest.checkpoint_id).removeprefix("file://"))
+        if damaged == "file":
+            path = here.directory / "checkpoints" / min(files_of(here, newest) - files_of(here, older))
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damaged == "entry" else content[:-9])
+        with pytest.raises(CorruptFile) as refused:
+            here.coordinator().run()
+        restorable, said = judged(here)
+        assert not restorable
+        for each in (str(refused.value), said):
+            assert str(path) in each
+            assert "written again" in each or "repeated output" in each
+            assert f"execution.state-recovery.path to {log.locate(older.checkpoint_id)}" in each
+        here.config["execution.state-recovery.path"] = log.locate(older.checkpoint_id)
+        assert judged(here)[0]
+        go_back(here, older.checkpoint_id, monkeypatch)
+        here.run()
+
+
+def a_check_passes_over_a_damaged_checkpoint_without_output_as_a_start_does():
+    with lab(PROGRAM, budget=40, config=dict(IN_FILES)) as here:
+        here.build = with_states_alone
+        here._run_until("after commit", 3)
+        newest, older = here.coordinator()._log.read_retained()[:2]
+        path = here.directory / "checkpoints" / min(files_of(here, newest) - files_of(here, older))
+        path.unlink()
+        restorable, said = judged(here)
+        assert restorable
+        assert f"checkpoint {newest.checkpoint_id} is passed over" in said
+        assert str(path) in said
+        here.run()
+
+
+def files_of(job: Lab, record: Any) -> set[str]:
+    return {file.path for file in load(job.storage, record).checkpoint.files()}

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.entries import CheckpointRecord
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import load, read_checkpoint
@@ -22,6 +23,7 @@ from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_posit
 from holdfast.checkpoint.retention import missing_files
 from holdfast.checkpoint.savepoint import REMEDY, read_savepoint
 from holdfast.checkpoint.stores.storage import Storage
+from holdfast.checkpoint.takeover import newest_intact
 from holdfast.common.values.pickling import dumps_program, use_class_aliases
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
@@ -140,13 +142,19 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     settings = plan.settings
     path = path or settings.restore_path
     savepoint = None
+    damage: CorruptFile | None = None
+    passed_over: list[str] = []
     if path and not names_checkpoint(path):
         opened = read_savepoint(path, settings.storage_options)
         storage, checkpoint, where, savepoint = opened.storage, opened.savepoint.checkpoint, opened.uri, opened.uri
-    else:
+    elif path:
         storage, checkpoint, where = _of_job(plan, path)
+    else:
+        storage, checkpoint, where, damage, passed_over = _newest(plan)
     remedy = "" if savepoint is None else REMEDY
-    problems = [str(with_content(each, storage, checkpoint, remedy)) for each in missing_files(storage, checkpoint)]
+    missing = (each for each in missing_files(storage, checkpoint) if damage is None or each.path != damage.path)
+    problems = [] if damage is None else [str(damage)]
+    problems += [str(with_content(each, storage, checkpoint, remedy)) for each in missing]
     found_obstacles = list(obstacles(plan, checkpoint, savepoint))
     problems += [each.reason for each in found_obstacles]
     bad = {each.uid for each in found_obstacles}
@@ -154,7 +162,7 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     problems += [reason for _, reason in changelogs.problems]
     bad |= {uid for uid, _ in changelogs.problems}
     dropped = unclaimed(plan, checkpoint) if settings.ignore_unclaimed_state else []
-    notes = [*(f"dropped: the state of {each}" for each in dropped), *changelogs.notes]
+    notes = [*passed_over, *(f"dropped: the state of {each}" for each in dropped), *changelogs.notes]
     states: list[StateCheck] = []
     use_class_aliases(plan.class_aliases)
     own: JobPlan = pickle.loads(dumps_program(plan))  # the functions of the program itself stay as they are
@@ -200,25 +208,53 @@ def read_check(file: Path) -> RestoreCheck | str:
     return msgspec.json.decode(file.read_bytes(), type=RestoreCheck | str)
 
 
-def _of_job(plan: JobPlan, path: str | None) -> tuple[Storage, CheckpointMetadata, str]:
-    """A checkpoint of the job; without a path the newest one."""
+def _log_of(plan: JobPlan, purpose: str) -> tuple[Storage, JobPaths, CheckpointLog]:
+    """The log of the job's checkpoints; ``purpose`` says in an error what it is needed for."""
     settings = plan.settings
     if not settings.checkpoint_uri:
-        raise ConfigurationError(
-            f"set execution.checkpointing.dir to the directory of the checkpoints of the job that restores {path}"
-            if path
-            else "there is nothing to restore from: name a savepoint, or set execution.checkpointing.dir to the job's "
-            "checkpoints"
-        )
+        raise ConfigurationError(purpose)
     storage, paths = Storage.open(settings.checkpoint_uri, settings.storage_options), JobPaths.of(plan.name)
-    log = CheckpointLog(storage, paths, settings.retained_checkpoints)
-    if path:
-        number: CheckpointId = restored_position(path, storage.locate(paths.log_prefix))
-        return storage, read_checkpoint(storage, paths, number), log.locate(number)
+    return storage, paths, CheckpointLog(storage, paths, settings.retained_checkpoints)
+
+
+def _of_job(plan: JobPlan, path: str) -> tuple[Storage, CheckpointMetadata, str]:
+    """A checkpoint of the job."""
+    storage, paths, log = _log_of(
+        plan, f"set execution.checkpointing.dir to the directory of the checkpoints of the job that restores {path}"
+    )
+    number: CheckpointId = restored_position(path, storage.locate(paths.log_prefix))
+    return storage, read_checkpoint(storage, paths, number), log.locate(number)
+
+
+def _newest(plan: JobPlan) -> tuple[Storage, CheckpointMetadata, str, CorruptFile | None, list[str]]:
+    """The checkpoint from which the job would go on, why it would not, and which ones it would pass over."""
+    storage, _, log = _log_of(
+        plan,
+        "there is nothing to restore from: name a savepoint, or set execution.checkpointing.dir to the job's checkpoints",
+    )
     retained = log.read_retained()
     if not retained:
         raise ConfigurationError(f"job {plan.name!r} has no checkpoint in {storage.uri}: it would begin without state")
-    return storage, load(storage, retained[0]).checkpoint, log.locate(retained[0].checkpoint_id)
+    found = dict[CheckpointId, CheckpointMetadata]()
+    passed_over: list[str] = []
+
+    def verify(record: CheckpointRecord) -> None:
+        try:
+            checkpoint = found[record.checkpoint_id] = load(storage, record).checkpoint
+            for error in missing_files(storage, checkpoint):
+                raise with_content(error, storage, checkpoint)
+        except CorruptFile as error:
+            passed_over.append(f"checkpoint {record.checkpoint_id} is passed over: {error}")
+            raise
+
+    try:
+        chosen = retained[newest_intact(retained, verify, log.locate)].checkpoint_id
+    except CorruptFile as error:
+        if not found:
+            raise
+        chosen = next(iter(found))
+        return storage, found[chosen], log.locate(chosen), error, []
+    return storage, found[chosen], log.locate(chosen), None, passed_over
 
 
 def _operators(plan: JobPlan, checkpoint: CheckpointMetadata, bad: Collection[str]) -> Iterator[OperatorCheck]:
