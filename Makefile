@@ -67,6 +67,11 @@ smoke: | python ## run a job in a fresh environment with another Python and PySp
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
 
+MINUTES ?= 5
+.PHONY: generators
+generators: $(VENV)/.ready compiled ## run the tests by chance of values, options, names, starts, failures and costs (MINUTES=60 each; ARGS='timers costs')
+	$(BIN)/python tests/generators.py --minutes $(MINUTES) $(ARGS)
+
 .PHONY: sensitivity
 sensitivity: $(VENV)/.ready compiled ## put mended faults back, one at a time, and draw programs until they are found (hours; ARGS='--own': minutes)
 	PYTHONPATH=tests $(BIN)/python -m programs.reverted $(ARGS)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from changes import ALL, ROOT, TESTS, tests_of, tests_of_all
+from generators import GENERATORS
 from long_files import LONG
 
 
@@ -65,3 +66,9 @@ def the_command_prints_the_tests_of_what_has_changed() -> None:
 def the_files_that_are_long_exist_and_are_named_once_in_order() -> None:
     assert sorted(set(LONG)) == LONG
     assert [name for name in LONG if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_the_tests_of_generators_exist() -> None:
+    for test in (test for tests in GENERATORS.values() for test in tests):
+        file, _, name = test.partition("::")
+        assert f"def {name}" in (ROOT / "tests" / file).read_text(), test

@@ -1,4 +1,7 @@
-"""Any two options of a builder work together, in either order, or are refused when it is built, by the names of both."""
+"""Any two options of a builder work together, in either order, or are refused when it is built, by the names of both.
+
+More than two, some of which are drawn, work or are refused whatever their order.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Duration, Row, Time, Types
 from holdfast.common.serialization import Encoder, SimpleStringSchema
 from holdfast.datastream import OutputTag, StreamExecutionEnvironment
@@ -340,6 +346,18 @@ def a_pair_of_options_works_in_either_order_or_is_refused_by_both_names(name: st
             assert built == swapped, (one, other)
             if refusal and alone[id(one)][0] and alone[id(other)][0]:
                 assert all(named(call) in refusal for call in (one, other)), (one, other, refusal)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@settings(max_examples=examples(20))
+@given(st.data())
+def test_any_options_work_or_are_refused_whatever_their_order(name: str, data: st.DataObject) -> None:
+    builder = BUILDERS[name]
+    drawn = data.draw(st.lists(st.sampled_from(list(builder.calls())), min_size=3, max_size=7))
+    calls = [call for at, call in enumerate(drawn) if not any(builder.are_one(call, other) for other in drawn[:at])]
+    built, _ = outcome(builder, *calls)
+    swapped, _ = outcome(builder, *data.draw(st.permutations(calls)))
+    assert built == swapped
 
 
 @pytest.mark.parametrize("name", BUILDERS)

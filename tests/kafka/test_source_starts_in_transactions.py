@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from awaiting import until
-from effort import examples
+from effort import seeds
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.connectors.kafka.source import enumerator
@@ -132,7 +132,7 @@ def some_starts(partition: Partition, rng: random.Random) -> list[tuple[KafkaOff
     ]
 
 
-@pytest.mark.parametrize("seed", range(examples(8)))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_every_start_reads_the_committed_records_from_there_on(
     kafka: Any, new_topic: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from effort import seeds
 from holdfast.checkpoint.metadata import SubtaskState
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Time, Types
@@ -237,11 +239,21 @@ def filled(kind: str, ttl: bool, restored: bool, n: int) -> Backend:
     return backend
 
 
-def costs_of_keyed_state(kind: str, ttl: bool, restored: bool, n: int, time: int, counted: Measure) -> dict[str, Cost]:
-    """The cost of each operation at a time."""
+def costs_of_keyed_state(
+    kind: str, ttl: bool, restored: bool, n: int, time: int, counted: Measure, earlier: dict[str, str] | None = None
+) -> dict[str, Cost]:
+    """The cost of each operation at a time, each after an earlier one if these are given."""
     backend = filled(kind, ttl, restored, n)
     backend.clock.processing_time = time
     state = backend.handles
+    for name, before in (earlier or {}).items():
+        backend.use(name)
+        if before in WHOLE:
+            WHOLE[before](state, n)
+        for i in range(n if before in OPERATIONS else 0):
+            OPERATIONS[before](state, i, n)
+    if earlier and random.Random(str(earlier)).random() < 0.5:
+        backend.checkpoint()
     found: dict[str, Cost] = {}
     for name, each in OPERATIONS.items():
         backend.use(name)
@@ -264,6 +276,17 @@ def an_operation_of_keyed_state_costs_as_much_for_each_of_2n_as_of_n(
     time = TTL if content == "expired" else 0
     once, twice = (costs_of_keyed_state(kind, content != "lasting", restored, n, time, counted) for n in (N, 2 * N))
     assert all_excess(once, twice) == {}
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def an_operation_after_another_costs_as_much_for_each_of_2n_as_of_n(seed: int, counted: Measure):
+    pick = random.Random(seed)
+    kind, ttl, restored = pick.choice(["hashmap", "rocksdb"]), pick.random() < 0.5, pick.random() < 0.5
+    time = pick.choice([0, TTL]) if ttl else 0
+    names = [*OPERATIONS, *WHOLE]
+    earlier = dict(zip(names, pick.choices(names, k=len(names)), strict=True))
+    once, twice = (costs_of_keyed_state(kind, ttl, restored, n, time, counted, earlier) for n in (N, 2 * N))
+    assert {(name, earlier.get(name)): found for name, found in all_excess(once, twice).items()} == {}
 
 
 @pytest.mark.parametrize("kind", ["hashmap", "rocksdb"])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from effort import examples
+from effort import examples, seeds
 from holdfast.state.keys.key_groups import KeyGroupRange, key_group
 from holdfast.state.store.ordered import OrderedStore, SortedMemory
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
@@ -208,7 +208,7 @@ class RocksDBTimers(Timers):
             shutil.rmtree(self.path)
 
 
-@pytest.mark.parametrize("seed", range(20 * examples(3)))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(seed: int) -> None:
     pick = random.Random(seed)
     machine = Timers()
@@ -235,7 +235,7 @@ def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(
 
 
 @pytest.mark.parametrize("bound", [0, 1 << 62])
-@pytest.mark.parametrize("seed", range(20 * examples(2)))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_timers_that_change_as_their_bucket_comes_near_are_restored_as_they_were(seed: int, bound: int) -> None:
     pick = random.Random(seed)
     machine = Timers()

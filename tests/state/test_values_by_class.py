@@ -17,7 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Instant, Row, Time, Types
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.functions import AggregateFunction
@@ -240,9 +243,71 @@ def a_value_that_is_accepted_is_read_back_as_it_was_at_once(
 ) -> None:
     if large:
         monkeypatch.setattr(entries, "MOST_IN_ROW", 0)
+    first = read_back(declared, VALUES, ttl, kind)
+    assert len(set(first.values())) > 1  # some are accepted
+
+
+Typed = tuple[TypeInformation[Any], st.SearchStrategy[Any]]
+"""A type, and values of which it takes some."""
+
+NUMERIC = (
+    *(Types.BYTE(), Types.BOOLEAN(), Types.INT(), LONG, Types.FLOAT()),
+    *(Types.DOUBLE(), Types.BIG_INT(), Types.BIG_DEC()),
+)
+LEAVES: list[Typed] = [
+    *((each, st.sampled_from(NUMBERS)) for each in NUMERIC),
+    *((each, st.sampled_from(TEXTS)) for each in (STRING, STRING, Types.CHAR())),
+    *(
+        (each, st.sampled_from(TIMES))
+        for each in (Types.SQL_DATE(), Types.SQL_TIME(), Types.SQL_TIMESTAMP(), Types.INSTANT())
+    ),
+]
+WHOLES: list[Typed] = [(each, st.sampled_from(VALUES)) for each in TYPES if each is not None]
+
+
+def composed(parts: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
+    """Types made of others, with values of their shape."""
+
+    def of_several(typed: list[Typed], named: bool) -> Typed:
+        fields = [f"f{n}" for n in range(len(typed))]
+        values = st.tuples(*(value for _, value in typed))
+        rows = values.map(lambda each: Row(**dict(zip(fields, each, strict=True))) if named else Row(*each))
+        types = [each for each, _ in typed]
+        return Types.ROW_NAMED(fields, types) if named else Types.ROW(types), values | rows
+
+    def of_one(typed: Typed, make: Any) -> Typed:
+        return make(typed[0]), st.lists(typed[1], max_size=3) | st.lists(typed[1], max_size=3).map(tuple)
+
+    def a_map(key: Typed, value: Typed) -> Typed:
+        keys = key[1].filter(lambda each: not isinstance(each, bytearray))
+        return Types.MAP(key[0], value[0]), st.dictionaries(keys, value[1], max_size=3)
+
+    some = st.lists(parts, min_size=1, max_size=3)
+    keys = st.sampled_from(LEAVES)
+    return st.one_of(
+        st.builds(of_one, parts, st.sampled_from([Types.LIST, Types.OBJECT_ARRAY])),
+        some.map(lambda typed: (Types.TUPLE([each for each, _ in typed]), st.tuples(*(value for _, value in typed)))),
+        st.builds(of_several, some, st.booleans()),
+        st.builds(a_map, keys, parts),
+    )
+
+
+@settings(max_examples=examples(10))
+@given(st.recursive(st.sampled_from([*LEAVES, *WHOLES]), composed, max_leaves=4), st.data())
+def a_value_of_any_shape_is_read_back_as_it_was_at_once(typed: Typed, data: st.DataObject) -> None:
+    declared, fitting = typed
+    values = data.draw(st.lists(fitting | fitting | st.sampled_from(VALUES), min_size=1, max_size=12))
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):
+            patch.setattr(entries, "MOST_IN_ROW", 0)
+        read_back(declared, values, data.draw(st.booleans()), data.draw(st.sampled_from(["hashmap", "rocksdb"])))
+
+
+def read_back(declared: Any, values: list[Any], ttl: bool, kind: str) -> dict[int, str]:
+    """What states hold of each value, which is the same ever after."""
     backend = Backend(kind, states(declared, ttl))
     first: dict[int, str] = {}
-    for number, value in enumerate(VALUES):
+    for number, value in enumerate(values):
         backend.use(number)
         for name, handle in backend.handles.items():
             try:
@@ -251,10 +316,9 @@ def a_value_that_is_accepted_is_read_back_as_it_was_at_once(
             except (TypeError, ValueError, OverflowError, UserCodeError):
                 handle.clear()
         first[number] = repr(read(backend.handles))
-    assert len(set(first.values())) > 1  # some are accepted
 
     def all_are_the_same(when: str) -> None:
-        for number, value in enumerate(VALUES):
+        for number, value in enumerate(values):
             backend.use(number)
             assert repr(read(backend.handles)) == first[number], (when, value)
 
@@ -268,3 +332,4 @@ def a_value_that_is_accepted_is_read_back_as_it_was_at_once(
     backend.restart(elsewhere=True, kind="hashmap" if kind == "rocksdb" else "rocksdb")
     all_are_the_same("on the other backend")
     backend.close()
+    return first
