@@ -96,22 +96,23 @@ def the_last_element_of_each_key_is_kept(data, **how):
 
 
 @few
-@given(n=st.integers(1, 4), descending=st.booleans(), **options)
-def the_best_elements_of_each_key_are_kept(n, descending, data, **how):
-    found = visible(lambda keyed: keyed.top_n(n, lambda event: event[2], descending=descending), data, **how)
-    best = {
-        key: Counter(sorted(told, key=lambda event: event[2], reverse=descending)[:n]) for key, told in by_key(data).items()
-    }
+@given(n=st.integers(1, 4), descending=st.booleans(), offset=st.sampled_from([0, 0, 1, 2]), **options)
+def the_best_elements_of_each_key_are_kept(n, descending, offset, data, **how):
+    found = visible(lambda keyed: keyed.top_n(n, lambda event: event[2], descending=descending, offset=offset), data, **how)
+    ranked = {key: sorted(told, key=lambda event: event[2], reverse=descending) for key, told in by_key(data).items()}
+    best = {key: Counter(told[offset : offset + n]) for key, told in ranked.items() if told[offset:]}
     assert replayed(found) == best
 
 
 @few
-@given(n=st.integers(1, 4), **options)
-def a_rank_has_one_row(n, data, **how):
-    found = visible(lambda keyed: keyed.top_n(n, lambda event: event[2], descending=False, rank_field="rank"), data, **how)
-    best = {key: sorted(told, key=lambda event: event[2])[:n] for key, told in by_key(data).items()}
+@given(n=st.integers(1, 4), offset=st.integers(0, 2), **options)
+def a_rank_has_one_row(n, offset, data, **how):
+    found = visible(
+        lambda keyed: keyed.top_n(n, lambda event: event[2], descending=False, rank_field="rank", offset=offset), data, **how
+    )
+    best = {key: sorted(told, key=lambda event: event[2])[offset : offset + n] for key, told in by_key(data).items()}
     assert replayed(found) == {
-        key: Counter((*event, rank) for rank, event in enumerate(told, 1)) for key, told in best.items()
+        key: Counter((*event, rank) for rank, event in enumerate(told, offset + 1)) for key, told in best.items() if told
     }
 
 
@@ -126,21 +127,32 @@ def counted(told: list[Any]) -> list[Any]:
 
 
 @few
-@given(n=st.integers(1, 3), ranked=st.booleans(), **{**options, "parallelism": st.just(1)})  # equal counts keep an order
-def the_running_counts_are_ranked(n, ranked, data, **how):
+@given(
+    n=st.integers(1, 3),
+    ranked=st.booleans(),
+    offset=st.integers(0, 1),
+    **{**options, "parallelism": st.just(1)},  # equal counts keep an order
+)
+def the_running_counts_are_ranked(n, ranked, offset, data, **how):
     def best(keyed: Any) -> Any:
         one = keyed.map(lambda event: (event[0], event[1], 1)).key_by(lambda event: event[:2])
         return (
             one.sum(2)
             .key_by(lambda count: count[0])
-            .top_n(n, lambda count: count[2], unique_key=lambda count: count[1], rank_field="rank" if ranked else None)
+            .top_n(
+                n,
+                lambda count: count[2],
+                unique_key=lambda count: count[1],
+                rank_field="rank" if ranked else None,
+                offset=offset,
+            )
         )
 
     found = replayed(visible(best, data, **how))
-    wanted = {key: counted(told)[:n] for key, told in by_key(data).items()}
+    wanted = {key: counted(told)[offset : offset + n] for key, told in by_key(data).items()}
     if ranked:
-        wanted = {key: [(*row, rank) for rank, row in enumerate(told, 1)] for key, told in wanted.items()}
-    assert found == {key: Counter(told) for key, told in wanted.items()}
+        wanted = {key: [(*row, rank) for rank, row in enumerate(told, offset + 1)] for key, told in wanted.items()}
+    assert found == {key: Counter(told) for key, told in wanted.items() if told}
 
 
 # ---- by steps: kinds, order, time ------------------------------------------------------------------------------------
@@ -176,6 +188,42 @@ def the_ranks_behind_a_new_element_are_updated():
         [(BEFORE, "a", 1, 1), (AFTER, "b", 2, 1), (INSERT, "a", 1, 2)],
         [(BEFORE, "a", 1, 2), (AFTER, "c", 2, 2)],
         [(BEFORE, "b", 2, 1), (AFTER, "d", 9, 1), (BEFORE, "c", 2, 2), (AFTER, "b", 2, 2)],
+    ]
+
+
+def the_elements_behind_an_offset_follow_those_before_it():
+    elements = [("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2), ("f", 9)]
+    told = steps(lambda keyed: keyed.top_n(2, lambda e: e[1], offset=1), elements)
+    assert told == [
+        [],  # the best one
+        [(INSERT, "a", 1)],
+        [(INSERT, "b", 2)],
+        [],
+        [(DELETE, "a", 1), (INSERT, "e", 2)],
+        [(DELETE, "e", 2), (INSERT, "c", 3)],
+    ]
+    told = steps(lambda keyed: keyed.top_n(2, lambda e: e[1], offset=1, rank_field="rank"), elements)
+    assert told == [
+        [],
+        [(INSERT, "a", 1, 2)],
+        [(BEFORE, "a", 1, 2), (AFTER, "b", 2, 2), (INSERT, "a", 1, 3)],
+        [],
+        [(BEFORE, "a", 1, 3), (AFTER, "e", 2, 3)],
+        [(BEFORE, "b", 2, 2), (AFTER, "c", 3, 2), (BEFORE, "e", 2, 3), (AFTER, "b", 2, 3)],
+    ]
+
+
+def an_element_that_gets_better_may_pass_an_offset():
+    updates = [("a", 5), ("b", 4), ("c", 3), ("c", 3.5), ("c", 6), ("c", 7), ("b", 8)]
+    told = steps(lambda keyed: keyed.top_n(2, lambda e: e[1], unique_key=lambda e: e[0], offset=1), updates)
+    assert told == [
+        [],
+        [(INSERT, "b", 4)],
+        [(INSERT, "c", 3)],
+        [(BEFORE, "c", 3), (AFTER, "c", 3.5)],
+        [(DELETE, "c", 3.5), (INSERT, "a", 5)],
+        [],
+        [(DELETE, "b", 4), (INSERT, "c", 7)],
     ]
 
 
@@ -275,6 +323,12 @@ def test_wrong_arguments_are_told_at_once():
     for text, call in {
         "top_n() keeps a positive number of elements, not 0": lambda: keyed.top_n(0, lambda e: e),
         "top_n() keeps a positive number of elements, not True": lambda: keyed.top_n(True, lambda e: e),
+        "top_n() leaves out the first offset elements, a number from 0 on, not -1": lambda: keyed.top_n(1, len, offset=-1),
+        "top_n() leaves out the first offset elements, a number from 0 on, not 1.5": lambda: keyed.top_n(
+            1,
+            len,
+            offset=1.5,  # type: ignore[arg-type]
+        ),
         "order_by of top_n() is called with (element)": lambda: keyed.top_n(1, lambda: 1),  # type: ignore
         "unique_key of top_n() is called with (element)": lambda: keyed.top_n(1, lambda e: e, unique_key=lambda: 1),  # type: ignore
         'keeps the "first" or the "last" element of a key, not \'both\'': lambda: keyed.dedup(HOUR, "both"),  # type: ignore

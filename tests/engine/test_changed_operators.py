@@ -144,6 +144,9 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "the best of another number": (
         by_key(lambda keyed: keyed.top_n(2, lambda each: each[1])),
         by_key(lambda keyed: keyed.top_n(3, lambda each: each[1])), r"n 2, .* has n 3"),
+    "another offset": (
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1])),
+        by_key(lambda keyed: keyed.top_n(2, lambda each: each[1], offset=1)), r"offset 0, .* has offset 1"),
     "the smallest instead of the largest": (
         by_key(lambda keyed: keyed.top_n(2, lambda each: each[1])),
         by_key(lambda keyed: keyed.top_n(2, lambda each: each[1], descending=False)), "descending True"),
@@ -245,34 +248,57 @@ def an_outer_interval_join_may_become_an_inner_one() -> None:
         assert harness.extract_output_values() == [(3, 7)]
 
 
-def ranked(n: int, descending: bool = True) -> Any:
+def ranked(n: int, descending: bool = True, offset: int = 0) -> Any:
     def build(stream: Any) -> Any:
         table = KStream.of(stream, lambda each: each[0], lambda each: each[1]).to_table()
-        best = table.group_by(lambda key, value: ("all", value)).top_n(n, lambda value: value, descending=descending)
+        best = table.group_by(lambda key, value: ("all", value)).top_n(
+            n, lambda value: value, descending=descending, offset=offset
+        )
         return best.to_stream().to_data_stream()
 
     return build
 
 
-@pytest.mark.parametrize("numbers", [(2, 3), (3, 2), (2, 3, 5), (5, 1, 4), (1, 2, 1)])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        *((2, 3), (3, 2), (2, 3, 5), (5, 1, 4), (1, 2, 1)),
+        *((2, (2, 1)), ((2, 1), 2), ((2, 3), (3, 1)), ((1, 1), (4, 0), (1, 2)), (5, (1, 4), (2, 0), (3, 3))),
+    ],
+)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_of_a_table_are_as_many_as_the_program_says_once_a_row_changes(seed: int, numbers: tuple[int, ...]) -> None:
+def test_the_best_of_a_table_are_as_many_as_the_program_says_once_a_row_changes(seed: int, numbers: tuple[Any, ...]) -> None:
+    """Numbers, or numbers with an offset."""
     chance = random.Random(seed)
     rows: dict[str, int] = {}
     snapshot = None
-    for n in numbers:
-        with OneInputTestHarness(ranked(n), snapshot=snapshot) as harness:
+    before: Any = None
+    for number in numbers:
+        n, offset = number if isinstance(number, tuple) else (number, 0)
+        with OneInputTestHarness(changes_of_best(n, offset), snapshot=snapshot) as harness:
             for _ in range(chance.choice([1, 6])):
                 key, value = chance.choice("abcdefgh"), chance.choice([None, *range(50)])
-                before = dict(rows)
+                same = rows.get(key) == value
                 rows.update({key: value} if value is not None else {})
                 if value is None:
                     rows.pop(key, None)
                 harness.clear_output().process_element((key, value), 0)
+                best = sorted(rows.values(), reverse=True)[offset : offset + n] or None
                 told = harness.extract_output_values()
-                if rows != before and told:
-                    assert told[-1][1] == (sorted(rows.values(), reverse=True)[:n] or None)
+                if not same:
+                    assert told == [("all", best, before)] or (told == [] and best == before)
+                    before = best
+                else:
+                    before = told[-1][1] if told else before
             snapshot = harness.snapshot()
+
+
+def changes_of_best(n: int, offset: int) -> Any:
+    def build(stream: Any) -> Any:
+        table = KStream.of(stream, lambda each: each[0], lambda each: each[1]).to_table()
+        return table.group_by(lambda key, value: ("all", value)).top_n(n, lambda value: value, offset=offset).to_changes()
+
+    return build
 
 
 def the_best_of_a_table_in_another_order_are_refused() -> None:

@@ -312,19 +312,20 @@ def top_n(d: Drawing, of: str) -> Any:
     stream = d.input_of(of)
     if not stream.ordered:
         return False
-    n = d.one_of(1, 2)
+    n, offset = d.one_of(1, 2), d.one_of(0, 0, 1, 2)
     elements = []
     for mine in stream.by_key.values():
-        best: list[Any] = []
+        ranked: list[Any] = []
         for each in mine:
-            ranked = sorted([*best, each.value], key=lambda value: -value[2])  # stable: of equal ones, the first is better
-            if len(ranked) > n and (dropped := ranked.pop()) is each.value:
-                continue
-            if len(best) == n:
-                elements.append(replace(each, value=(*dropped[:2], dropped[2] * 10 + 3)))
-            elements.append(replace(each, value=(*each.value[:2], each.value[2] * 10)))
-            best = ranked
-    text = f"{of}{'.map(tuple)' if d.in_place else ''}.key_by(key_of).top_n({n}, number_of).map(of_row)"
+            before = ranked[offset : offset + n]
+            ranked = sorted([*ranked, each.value], key=lambda value: -value[2])  # stable: of equal ones, the first is better
+            after = ranked[offset : offset + n]
+            for kind, some, others in ((3, before, after), (0, after, before)):  # one goes, one comes
+                for row in some:
+                    if not any(row is other for other in others):
+                        elements.append(replace(each, value=(*row[:2], row[2] * 10 + kind)))
+    behind = f", offset={offset}" if offset else ""
+    text = f"{of}{'.map(tuple)' if d.in_place else ''}.key_by(key_of).top_n({n}, number_of{behind}).map(of_row)"
     return d.add(text, replace(stream, elements=tuple(elements), placed=False), of)
 
 

@@ -14,7 +14,7 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.functions import KeyedProcessFunction, KeySelector, Partitioner, ReduceFunction
 from holdfast.datastream.operations.aggregations import Max, MaxBy, Min, MinBy, Sum
 from holdfast.datastream.operations.function_checks import check_function, check_object
-from holdfast.datastream.operations.ranking import FirstOfKey, LastOfKey, TopN
+from holdfast.datastream.operations.ranking import FirstOfKey, LastOfKey, TopN, check_offset
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
@@ -147,6 +147,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         descending: bool = True,
         unique_key: Callable[[T], Any] | None = None,
         rank_field: str | None = None,
+        offset: int = 0,
     ) -> DataStream[Row]:
         """Keep the ``n`` best elements of each key; of equal ones, those that came first.
 
@@ -160,13 +161,16 @@ class KeyedStream(DataStream[T], Generic[K, T]):
                 UPDATE_AFTER), e.g. when running totals are ranked. Elements must only get better: one that gets worse than
                 an element that was left out fails the job.
             rank_field: The name of a last field with the rank, from 1: each row whose rank changes is updated.
+            offset: How many of the best are left out: the ranks are ``offset + 1`` to ``offset + n``, as with SQL's
+                ``LIMIT n OFFSET offset``. An element that enters them may be one that a better element has moved down.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ConfigurationError(f"top_n() keeps a positive number of elements, not {n!r}.")
+        check_offset(offset, "elements")
         check_function(order_by, "apply", ("element",), "order_by of top_n()")
         if unique_key is not None:
             check_function(unique_key, "apply", ("element",), "unique_key of top_n()")
-        return self._changelog("TopN", TopN(n, order_by, descending, unique_key, rank_field))
+        return self._changelog("TopN", TopN(n, order_by, descending, unique_key, rank_field, offset))
 
     def _changelog(self, name: str, func: KeyedProcessFunction[K, T, Row]) -> DataStream[Row]:
         return self._then("KeyedProcess", FunctionFactory(ChangelogProcess, func), func, None, side_outputs=True).name(name)

@@ -15,6 +15,7 @@ from holdfast.common.values.type_variables import R, S, T
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.data_stream_sink import DataStreamSink
 from holdfast.datastream.operations.function_checks import check_function, check_type
+from holdfast.datastream.operations.ranking import check_offset
 from holdfast.datastream.operations.two_inputs import two_inputs
 from holdfast.errors import ConfigurationError
 from holdfast.table.best import Best
@@ -435,7 +436,7 @@ class KGroupedTable(Generic[K, V]):
         check_function(subtractor, "apply", ("aggregate", "value"), "reduce() of a KGroupedTable")
         return self._aggregated(Aggregate(nothing, Reduced(adder), Reduced(subtractor), value_type), "reduce")
 
-    def top_n(self, n: int, order_by: Callable[[V], Any], *, descending: bool = True) -> KTable[K, list[V]]:
+    def top_n(self, n: int, order_by: Callable[[V], Any], *, descending: bool = True, offset: int = 0) -> KTable[K, list[V]]:
         """Keep the ``n`` best values of each group as a list, the best first; of equal ones, those that came first.
 
         All rows are kept: when one of the best gets worse or is deleted, the next one takes its place.
@@ -444,11 +445,13 @@ class KGroupedTable(Generic[K, V]):
             n: The number of values.
             order_by: A callable ``value -> value to order by``.
             descending: Whether larger is better.
+            offset: How many of the best are left out: the list has the ranks ``offset + 1`` to ``offset + n``.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ConfigurationError(f"top_n() keeps a positive number of values, not {n!r}.")
+        check_offset(offset, "values")
         check_function(order_by, "apply", ("value",), "order_by of top_n()")
-        return self._aggregated(Best(n, order_by, descending), "top_n")
+        return self._aggregated(Best(n, order_by, descending, offset), "top_n")
 
     def _aggregated(self, function: Aggregate | Best, how: str) -> KTable[K, Any]:
         return KTable(self._groups.key_by(key_of).process(function).name(f"KGroupedTable.{how}"))

@@ -18,10 +18,10 @@ from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import FilterFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.operations.ranked_rows import Ranked, check_order, enter
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.errors import IncompatibleState
+from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.functions.defined_state import DefinedState
 
-__all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row"]
+__all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row", "check_offset"]
 
 
 def as_row(element: Any, kind: RowKind) -> Row:
@@ -53,6 +53,16 @@ _row_of = Row.of_values
 
 def _row_of_element(i: int, ranked: Ranked, kind: RowKind) -> Row:
     return as_row(ranked[_ELEMENT], kind)
+
+
+def check_offset(offset: Any, of: str) -> None:
+    """Check how many of the best are left out.
+
+    Raises:
+        ConfigurationError: it is no number from 0 on.
+    """
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise ConfigurationError(f"top_n() leaves out the first offset {of}, a number from 0 on, not {offset!r}.")
 
 
 def _living(ttl: Time | Duration) -> StateTtlConfig:
@@ -142,6 +152,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
         descending: Whether larger is better.
         unique_key: From an element to its id among the elements of the key: an element replaces the one with its id.
         rank_field: The name of a field for the rank, from 1; None: rows have no rank.
+        offset: How many of the best have no row. They are kept, too.
     """
 
     def __init__(
@@ -151,8 +162,11 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
         descending: bool,
         unique_key: Callable[[Any], Any] | None,
         rank_field: str | None,
+        offset: int,
     ) -> None:
         self._n = n
+        self._offset = offset
+        self._kept = offset + n
         self._order = order
         self._unique_key = unique_key
         self._rank_field = rank_field
@@ -164,6 +178,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
         return {
             "of": "top_n()",
             "n": self._n,
+            "offset": self._offset,
             "descending": self._descending,
             "unique key": self._unique_key is not None,
             "rank": self._rank_field is not None,
@@ -176,7 +191,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
         Raises:
             IncompatibleState: the elements, or the rows that were emitted, are others.
         """
-        own = self.definition()
+        own, stored = self.definition(), {"offset": 0, **stored}
         others = [name for name in own if own[name] != stored.get(name, own[name])]  # earlier checkpoints tell less
         if not others:
             return self
@@ -195,15 +210,18 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
         if type(value) is not tuple and isinstance(value, Row) and self._takes_back(value):
             return ()
         order = self._order(value)
-        if self._unique_key is None:
+        if self._unique_key is None and self._offset == 0:
             return enter(self._best, order, value, self._n, self._descending, self._ranks, self._row_of)
         check_order(order)
         best: list[Ranked] = self._best.value() or []
-        new = (order, self._unique_key(value), value)
-        old = next((each for each in best if each[_ID] == new[_ID]), None)
+        old, of = None, None
+        if self._unique_key is not None:
+            of = self._unique_key(value)
+            old = next((each for each in best if each[_ID] == of), None)
+        new = (order, of, value)
         if old is not None:
             self._check(old, new)
-        elif len(best) == self._n and not self._better(order, best[-1][_ORDER]):
+        elif len(best) == self._kept and not self._better(order, best[-1][_ORDER]):
             self._leave_out(order)
             return ()
         return self._ranked(best, old, new)
@@ -228,21 +246,23 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
             while at and self._better(new[_ORDER], after[at - 1][_ORDER]):
                 at -= 1
         after.insert(at, new)
-        dropped = after.pop() if len(after) > self._n else None
-        if dropped is not None and self._unique_key is not None:
-            self._leave_out(dropped[_ORDER])
+        if len(after) > self._kept:
+            self._leave_out(after.pop()[_ORDER])
         self._best.update(after)
         if self._rank_field is not None:
             return self._shifted(before, after)
-        if old is not None:
+        first = self._offset
+        left = [each for each in before[first:] if not any(each is other for other in after[first:])]
+        entered = [each for each in after[first:] if not any(each is other for other in before[first:])]
+        if old is not None and left == [old] and entered == [new]:
             return [as_row(old[_ELEMENT], RowKind.UPDATE_BEFORE), as_row(new[_ELEMENT], RowKind.UPDATE_AFTER)]
-        gone = [] if dropped is None else [as_row(dropped[_ELEMENT], RowKind.DELETE)]
-        return [*gone, as_row(new[_ELEMENT], RowKind.INSERT)]
+        rows = [as_row(each[_ELEMENT], RowKind.DELETE) for each in left]
+        return [*rows, *(as_row(each[_ELEMENT], RowKind.INSERT) for each in entered)]
 
     def _shifted(self, before: list[Ranked], after: list[Ranked]) -> list[Row]:
         """The changes of each rank."""
         rows: list[Row] = []
-        for i, new in enumerate(after):
+        for i, new in enumerate(after[self._offset :], self._offset):
             if i == len(before):
                 rows.append(self._at(i, new, RowKind.INSERT))
             elif before[i] is not new:
@@ -259,6 +279,8 @@ class TopN(KeyedProcessFunction[Any, Any, Row], DefinedState):
     # ---- elements that replace others ---------------------------------------------------------------------------------
 
     def _leave_out(self, order: Any) -> None:
+        if self._unique_key is None:
+            return
         known = self._left_out.value()
         if known is None or self._better(order, known[0]):
             self._left_out.update((order,))
