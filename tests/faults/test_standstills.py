@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,18 @@ import pytest
 
 from awaiting import until
 from holdfast.rest.tokens import read_token
+from s3_fixtures import Relay
 from started_programs import output_of, surroundings
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 PROGRAM = """
-import asyncio, sys, threading, time
+import asyncio, json, sys, threading, time
 from holdfast.common import Configuration, Time
 from holdfast.datastream import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
 from holdfast.rest.server import RestServer
 
-directory, kind = sys.argv[1:]
+directory, kind, more = sys.argv[1:]
 blocks = __import__("os").path.join(directory, "blocks")
 
 def work(n):
@@ -38,7 +41,7 @@ def work(n):
 
 settings = {
     "execution.checkpointing.dir": directory + "/checkpoints", "io.tmp.dirs": directory + "/local", "rest.port": "0",
-    "restart-strategy.type": "none",
+    "restart-strategy.type": "none", **json.loads(more),
 }
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(1)
 numbers = env.from_collection(list(range(60)))
@@ -89,12 +92,16 @@ class Running:
     def findings(self) -> str:
         return "\n".join(f"{each['title']}: {each['detail']}" for each in self.view()["findings"])
 
-    def listed(self) -> str:
-        """What `holdfast list` says of it."""
-        command = [sys.executable, "-m", "holdfast.cli", "list", "-m", self.url]
-        environment = {**os.environ, "HOLDFAST_TOKEN": self.token}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    def told(self, command: str) -> str:
+        """What a command says of it."""
+        arguments = [sys.executable, "-m", "holdfast.cli", command, "-m", self.url]
+        environment = {**os.environ, "HOLDFAST_TOKEN": self.token, "COLUMNS": "1000"}
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment)
         return done.stdout + done.stderr
+
+    def metric(self, name: str) -> float:
+        answer = httpx.get(f"{self.url}/jobs/{self.job}/metrics", params={"get": name}, timeout=300).json()
+        return float(answer[0]["value"])
 
     def ended(self) -> list[str]:
         """The lines that the program has printed until it ends."""
@@ -102,10 +109,10 @@ class Running:
 
 
 @contextmanager
-def running(directory: Path, kind: str) -> Iterator[Running]:
+def running(directory: Path, kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Running]:
     (directory / "program.py").write_text(PROGRAM)
     process = subprocess.Popen(
-        [sys.executable, str(directory / "program.py"), str(directory), kind],
+        [sys.executable, str(directory / "program.py"), str(directory), kind, json.dumps(settings or {})],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,7 +140,7 @@ def a_function_that_does_not_return_is_named_with_its_line_and_the_job_can_be_en
         assert "program.py:" in said
         assert "threading.Event().wait()" in said
         assert "keeps up" not in said
-        assert "The operator worker stands still" in job.listed()
+        assert "The operator worker stands still" in job.told("list")
         if way == "cancel":
             token = {"authorization": f"Bearer {job.token}"}
             httpx.patch(f"{job.url}/jobs/{job.job}?mode=cancel&force=true", headers=token, timeout=300).raise_for_status()
@@ -182,3 +189,37 @@ def a_job_whose_spark_is_stopped_ends_in_order(tmp_path: Path) -> None:
         assert "the job resumes from its latest checkpoint" in said
     with running(tmp_path, "free") as job:
         assert sorted(set(numbers(job.ended()))) == list(range(60))
+
+
+def a_storage_that_does_not_answer_is_named_and_the_job_goes_on_when_it_does(
+    tmp_path: Path, relay: tuple[type[Relay], dict[str, str]]
+) -> None:
+    handler, config = relay
+    stands, answers = threading.Event(), threading.Event()
+
+    def watch(request: str, done: bool) -> None:
+        """Nothing is answered from the moment that the checkpoint is to be stored."""
+        if request.startswith("PUT") and request.endswith(f"/log/{2:020d}"):
+            stands.set()
+        if stands.is_set():
+            answers.wait(300)
+
+    handler.watch = staticmethod(watch)
+    directory = f"s3://checkpoints/{tmp_path.name}"
+    try:
+        with running(tmp_path, "free", {**config, "execution.checkpointing.dir": directory}) as job:
+            assert stands.wait(120)
+            until(lambda: f"The checkpoint storage {directory} does not answer" in job.findings(), 120)
+            for said in (job.findings(), job.told("list"), job.told("status")):
+                assert f"The checkpoint storage {directory} does not answer" in said
+                assert "The driver does not get on with storing the checkpoint's metadata" in said
+                assert "keeps up" not in said
+            assert job.metric("currentActivityMs") > 10_000
+            assert job.metric("timeSinceLastCheckpointMs") > 10_000
+            answers.set()
+            lines, said = output_of(job.process, tmp_path)
+    finally:
+        answers.set()
+    assert numbers(lines.splitlines()) == list(range(60))
+    assert f"job 'numbers': The checkpoint storage {directory} does not answer" in said
+    assert "put_new" in said
