@@ -276,6 +276,8 @@ JUDGED: dict[str, tuple[list[int], Any, list[Any]]] = {
     ),
     "an own assigner": ([100, 5000, 300, 1200, 6100], lambda keyed: keyed.window(Own()), ["2", "3"]),
     "own sessions": ([300, 1100, 300, 1000, 760], lambda keyed: keyed.window(OwnSessions()), ["2"]),
+    "own sessions beside two that stay apart": ([0, 500, 200, 700], lambda keyed: keyed.window(OwnSessions()), []),
+    "own sessions that touch the later of two": ([0, 500, 200, 440], lambda keyed: keyed.window(OwnSessions()), []),
     "between two windows": ([100, 1300, 1000, 6100], lambda keyed: keyed.window(GAPS), ["2"]),
     "between two windows with a trigger": (
         [100, 1300, 1000, 6100],

@@ -160,6 +160,14 @@ class MergingWindows(TriggeredWindows):
             touched.sort()
             cover = min(start, touched[0][0]), max(end, *(each[1] for each in touched))
             return [([*touched, window] if window not in touched else touched, cover)]
+        chosen = self._chosen(open_ones, window)
+        if any(len(merged) > 2 for merged, _ in chosen):
+            # Windows that would merge have stayed two, if one was over for the element that began the other.
+            chosen = self._chosen([each for each in open_ones if each == window or self._chosen([each], window)], window)
+        return [each for each in chosen if window in each[0]]
+
+    def _chosen(self, open_ones: list[Span], window: Span) -> list[tuple[list[Span], Span]]:
+        """Ask the user's assigner which of these windows merge."""
         merges = _Merges()
         self._assigner.merge_windows([TimeWindow(*each) for each in dict.fromkeys([*open_ones, window])], merges)
         return merges.found
