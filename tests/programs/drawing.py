@@ -116,10 +116,13 @@ class Drawing:
 # ---- sources ----------------------------------------------------------------------------------------------------------
 
 
+AS_LAST = -1
+"""The time of the split's last record, so that late elements have ties, too."""
+
 record = st.tuples(
     st.integers(0, 2),  # the key
     st.sampled_from([0, 1, 2, 5]),  # how far time goes on
-    st.sampled_from([0, 0, 0, 1, 2, 4, 7]),  # how far the record is behind
+    st.sampled_from([0, 0, 0, 1, 2, 4, 7, AS_LAST, AS_LAST]),  # how far the record is behind
     st.integers(1, 9),  # its number
 )
 records = st.one_of(st.lists(record, min_size=8, max_size=16), st.lists(record, min_size=1, max_size=12))
@@ -131,11 +134,13 @@ def source(d: Drawing) -> str:
     name = d.next_name()
     count = d.one_of(1, 2, 3)
     splits: dict[str, list[Any]] = {f"{name}-{n}": [] for n in range(count)}
-    times = [0] * count
+    times, last = [0] * count, [0] * count
     for key, step, lag, number in d.draw(records):
         split = key % count
         times[split] += step * GRID
-        record = (KEYS[key], max(times[split] - lag * GRID, 0), number)
+        if lag != AS_LAST:
+            last[split] = max(times[split] - lag * GRID, 0)
+        record = (KEYS[key], last[split], number)
         splits[f"{name}-{split}"].append(list(record) if d.in_place else record)
     if d.one_of(False, False, True):
         splits[f"{name}-empty"] = []

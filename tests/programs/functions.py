@@ -59,11 +59,13 @@ def made(in_place: bool, *fields: Any) -> Any:
     return list(fields) if in_place else fields
 
 
-def digest(elements: Iterable[Any], ordered: bool) -> int:
-    """A number that tells which elements there are; with `ordered`, in which order."""
+def digest(elements: Iterable[Any], ordered: bool | str) -> int:
+    """A number that tells which elements there are; with `ordered`, in which order. "by time": that of each time."""
     found = [(element[1], element[2]) for element in elements]
+    if ordered is not True:
+        found.sort(key=(lambda each: each[0]) if ordered else None)
     result = 7
-    for time, number in found if ordered else sorted(found):
+    for time, number in found:
         result = (result * 31 + time * 5 + number) % 9973
     return result
 

@@ -57,7 +57,7 @@ def broadcast(d: Drawing, of: str) -> Any:
         Element((key, told, functions.digest([each.value for each in mine], False)), functions.END)
         for key, mine in stream.by_key.items()
     )
-    text = f"{of}.key_by(key_of).connect({other}.broadcast(RULES)).process(RulesAtEnd({d.changing()}))"
+    text = f"{of}.key_by(key_of).connect({other}.broadcast(COUNTS)).process(RulesAtEnd({d.changing()}))"
     return d.add(text, Stream(elements, ordered=False), of, other, stage=1)
 
 
@@ -73,7 +73,10 @@ def window_join(d: Drawing, of: str) -> Any:
     drawn = aligned(d, together, lambda value: value[1][0], 0, lambda value: value[1])
     elements: list[Element] = []
     kind = d.one_of(f"Paired({in_place})", f"PairedTwice({in_place})", f"Grouped({in_place})")
+    trigger = d.one_of("", ".trigger(WithOddAtEnd())")
     for key, window in drawn.windows:
+        if trigger and not any(each.value[1][2] % 2 for each in window.elements):
+            continue
         left, right = ([each.value[1] for each in window.elements if each.value[0] == side] for side in (0, 1))
         results: list[Any] = []
         if kind.startswith("Grouped"):
@@ -86,7 +89,7 @@ def window_join(d: Drawing, of: str) -> Any:
                         results.append(more.both(y, x))
         elements += [Element(result, (window.end or 0) - 1) for result in results]
     call = "co_group" if kind.startswith("Grouped") else "join"
-    text = f"{of}.{call}({other}).where(key_of).equal_to(key_of).window({drawn.text}).apply({kind})"
+    text = f"{of}.{call}({other}).where(key_of).equal_to(key_of).window({drawn.text}){trigger}.apply({kind})"
     return d.add(text, Stream(tuple(elements), ordered=False, elements_of_windows=True), of, other, stage=1)
 
 
@@ -152,7 +155,7 @@ def pattern(d: Drawing, of: str) -> Any:
         return False
     text, within = (
         d.one_of(
-            *("a ~b", "a >b", "a ~~b", "a ~b{2} ~c", "a !~c ~b", "a !>b ~c", "a+ ~b", "a ~b? ~c"),
+            *("a ~b", "a >b", "a ~~b", "a ~b{2} ~c", "a !~c ~b", "a !>b ~c", "a+ ~b", "a ~b? ~c", "(a ~b+) !~c ~a"),
             *("a ~b{2}t=15 ~c", "a{1,3}t=15 ~b", "a{2,}t=20", "(a ~b)+t=15"),
         ),
         d.one_of(20, 50),

@@ -48,12 +48,17 @@ def check(program: Program, way: Way) -> None:
         AssertionError: the results are not those of the models.
     """
     for how in (PLAIN, way):
-        again(program.text, program.sources, program.told, how, program.batch)
+        _check_once(program, how)
 
 
-def again(text: str, sources: dict[str, Any], told: dict[str, Stream], way: Way, batch: bool = False) -> None:
+def again(
+    text: str, sources: dict[str, Any], told: dict[str, Stream], way: Way, batch: bool = False, punctual: bool = True
+) -> None:
     """Run a program that was printed."""
-    program = Program(text.strip(), sources, told, batch=batch)
+    _check_once(Program(text.strip(), sources, told, punctual=punctual, batch=batch), way)
+
+
+def _check_once(program: Program, way: Way) -> None:
     if wrong := judged(program, way):
         raise AssertionError(
             "\n".join(["", printed(program, way), "", *(f"# {line}" for each in wrong for line in each.splitlines())])
@@ -68,5 +73,5 @@ def printed(program: Program, way: Way) -> str:
         lines.append(f"    {name!r}: Stream((")
         lines += [f"        {each!r}," for each in stream.elements]
         lines.append(f"    ), ordered={stream.ordered}),")
-    lines += ["}", f"again(text, sources, told, {way!r}, {program.batch})"]
+    lines += ["}", f"again(text, sources, told, {way!r}, {program.batch}, {program.punctual})"]
     return "\n".join(lines)

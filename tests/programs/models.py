@@ -376,7 +376,7 @@ def no_multiple(of: int) -> Evict:
     return lambda elements: [e for e in elements[:-1] if e.value[2] % of] + elements[-1:]
 
 
-def whole(elements: Sequence[Element], ordered: bool) -> int:
+def whole(elements: Sequence[Element], ordered: bool | str) -> int:
     """What `Whole` and `Applied` tell of a window's elements."""
     return len(elements) * 10_000 + digest([each.value for each in elements], ordered)
 

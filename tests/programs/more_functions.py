@@ -30,6 +30,7 @@ from holdfast.datastream import (
 from .functions import END, Timers, digest
 
 RULES = MapStateDescriptor("rules", Types.PICKLED_BYTE_ARRAY(), Types.LONG())
+COUNTS = MapStateDescriptor("counts", Types.PICKLED_BYTE_ARRAY(), Types.PICKLED_BYTE_ARRAY())
 ELEMENT = Types.TUPLE([Types.PICKLED_BYTE_ARRAY(), Types.LONG(), Types.LONG()])
 """Declared, elements may travel as columns."""
 KEY_TYPES = {"text": Types.STRING(), "truth": Types.BOOLEAN(), "decimal": Types.BIG_DEC()}
@@ -127,15 +128,18 @@ class RulesAtEnd(KeyedBroadcastProcessFunction):
         return iter(())
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        rules = ctx.get_broadcast_state(RULES)
+        rules = ctx.get_broadcast_state(COUNTS)
         rule = tuple(value)
-        rules.put(rule, (rules.get(rule) or 0) + 1)
+        count = [(rules.get(rule) or [0])[0] + 1]
+        rules.put(rule, count)
         if self.in_place:
             changed(value)
+            count[0] = -999
         return iter(())
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
-        rules = [(key, time, number * 10 + count) for (key, time, number), count in ctx.get_broadcast_state(RULES).items()]
+        counts = ctx.get_broadcast_state(COUNTS).items()
+        rules = [(key, time, number * 10 + count) for (key, time, number), (count,) in counts]
         yield ctx.get_current_key(), digest(rules, False), digest(self.seen.get(), False)
         self.seen.clear()
 

@@ -10,6 +10,7 @@ from typing import Any
 from . import functions, models
 from .drawing import Drawing, keyed
 from .models import Element, Stream
+from .window_functions import AFTER_ALL
 
 
 @dataclass
@@ -52,13 +53,19 @@ def session(d: Drawing, stream: Stream, key: Any, lateness: int) -> Windows | No
     """Sessions. Between elements of several splits, and results of windows, those that touch may merge or not."""
     if not stream.ordered and not stream.punctual:
         return None
-    gap = d.one_of(15, 25) if not stream.ordered or stream.elements_of_windows else d.one_of(10, 15, 20)
+    # A result of a window comes just before the watermark of its time: a session that it only touches is over.
+    known = stream.ordered and all(each.passed == each.timestamp - 1 for each in stream.elements)
+    gap = d.one_of(10, 15, 20) if known or (stream.ordered and not stream.elements_of_windows) else d.one_of(15, 25)
     text, gap_of = d.one_of(
         (f"EventTimeSessionWindows.with_gap({ms(gap)})", lambda value: gap),
         ("EventTimeSessionWindows.with_dynamic_gap(gap_of)", functions.gap_of),
         (f"OwnSessions({gap})", lambda value: gap),
+        (f"TwoSessions({gap})", lambda value: gap),
     )
     windows, late, again = models.sessions(stream, key, gap_of, lateness)
+    if text.startswith("TwoSessions"):
+        second = replace(stream, elements=tuple(replace(e, timestamp=e.timestamp + AFTER_ALL) for e in stream.elements))
+        windows, late = [*windows, *models.sessions(second, key, gap_of, lateness)[0]], []
     return Windows(text, windows, late, again, "session")
 
 
@@ -94,16 +101,23 @@ def window(d: Drawing, of: str) -> Any:
     asks = d.one_of(False, True)
     if asks or d.one_of(False, True):  # with it, a restart may change the windows (`changes`)
         text += ".side_output_late_data(LATE)"
-    whole_order = ordered and drawn.kind == "tumbling" and not drawn.again
+    whole_order: bool | str = ordered and drawn.kind == "tumbling"
+    if (
+        ordered
+        and drawn.kind in ("sliding", "cumulative")
+        and all(each.timestamp == each.value[1] for each in stream.elements)
+    ):
+        whole_order = "by time"  # they are put together by panes
     once = not triggered and not lateness and not drawn.again and drawn.kind != "own"
     result, keeps_key = content(d, whole_order, once, evicted, drawn, key)
     elements = []
+    in_order = (not triggered or (not ends and drawn.kind == "tumbling")) and drawn.kind != "own"
     fired: dict[Any, int] = {}
     for its_key, each in drawn.windows:
         for held, time in models.firings(each, fires, ends, purges, before, after):
             fired[its_key] = fired.get(its_key, 0) + 1
-            elements.append(Element(result.value(its_key, each, held, fired[its_key]), time))
-    in_order = (not triggered or (not ends and drawn.kind == "tumbling")) and drawn.kind != "own"
+            passed = models.NEVER if triggered or d.batch else time - 1
+            elements.append(Element(result.value(its_key, each, held, fired[its_key]), time, passed))
     model = Stream(tuple(elements), ordered=ordered and in_order and keeps_key, placed=keeps_key, elements_of_windows=True)
     if drawn.again:
         name = d.add(text + result.text, model, of, stage=1)
@@ -159,12 +173,12 @@ class Content:
     value: Callable[[Any, models.Window, list[Element], int], Any]
 
 
-def content(d: Drawing, ordered: bool, once: bool, evicted: bool, drawn: Windows, key: Any) -> tuple[Content, bool]:
+def content(d: Drawing, ordered: bool | str, once: bool, evicted: bool, drawn: Windows, key: Any) -> tuple[Content, bool]:
     """What is done with the elements of a window: the text, and the result; whether results have the key."""
     in_place = d.changing()
     if drawn.again:
         ordered = False
-    combine: Any = functions.Follow() if ordered else functions.Add()
+    combine: Any = functions.Follow() if ordered is True else functions.Add()
     name = f"{type(combine).__name__}({in_place})"
     # Windows that merge have no state of their own, in Flink either.
     counted = d.one_of(0, 1, 1 if drawn.kind == "session" else 2) if once else 0
@@ -186,8 +200,8 @@ def content(d: Drawing, ordered: bool, once: bool, evicted: bool, drawn: Windows
     total = d.one_of("Sum", "MergingSum") if drawn.kind != "session" else "MergingSum"
     cleared = "Whole" if drawn.kind == "session" else d.one_of("Whole", "Cleared")
     choices = [
-        (Content(f".process({cleared}({ordered}, {counted}, {in_place}))", whole), True),
-        (Content(f".apply(Applied({ordered}, {in_place}))", whole), True) if not counted else None,
+        (Content(f".process({cleared}({ordered!r}, {counted}, {in_place}))", whole), True),
+        (Content(f".apply(Applied({ordered!r}, {in_place}))", whole), True) if not counted else None,
         (Content(f".reduce({name}, Placed())", placed(reduced)), True),
         (Content(f".aggregate({total}({in_place}), Placed())", placed(summed)), True),
         (Content(f".reduce({name})", reduced), True) if key is functions.key_of and not drawn.again else None,

@@ -23,6 +23,9 @@ from holdfast.datastream import (
 
 from .functions import END, digest, made
 
+AFTER_ALL = 10**7
+"""How much later the second session of an element is."""
+
 
 def place(window: Any) -> int:
     """What tells a window from others of its key, beside its end."""
@@ -32,7 +35,7 @@ def place(window: Any) -> int:
 class Whole(ProcessWindowFunction):
     """Which elements a window has; if `counted`, after how many windows of the key; with 2, that the window is new, too."""
 
-    def __init__(self, ordered: bool, counted: int = 0, in_place: bool = False) -> None:
+    def __init__(self, ordered: bool | str, counted: int = 0, in_place: bool = False) -> None:
         self.ordered, self.counted, self.in_place = ordered, counted, in_place
 
     def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
@@ -61,7 +64,7 @@ class Cleared(Whole):
 
 
 class Applied(WindowFunction):
-    def __init__(self, ordered: bool, in_place: bool = False) -> None:
+    def __init__(self, ordered: bool | str, in_place: bool = False) -> None:
         self.ordered, self.in_place = ordered, in_place
 
     def apply(self, key: Any, window: Any, inputs: Any) -> Iterator[Any]:
@@ -75,7 +78,7 @@ class Applied(WindowFunction):
 
 
 class WholeOfAll(ProcessAllWindowFunction):
-    def __init__(self, ordered: bool, in_place: bool = False) -> None:
+    def __init__(self, ordered: bool | str, in_place: bool = False) -> None:
         self.ordered, self.in_place = ordered, in_place
 
     def process(self, context: Any, elements: Any) -> Iterator[Any]:
@@ -83,7 +86,7 @@ class WholeOfAll(ProcessAllWindowFunction):
 
 
 class AppliedToAll(AllWindowFunction):
-    def __init__(self, ordered: bool, in_place: bool = False) -> None:
+    def __init__(self, ordered: bool | str, in_place: bool = False) -> None:
         self.ordered, self.in_place = ordered, in_place
 
     def apply(self, window: Any, inputs: Any) -> Iterator[Any]:
@@ -154,6 +157,38 @@ class OwnSessions(MergingWindowAssigner):
 
     def is_event_time(self) -> bool:
         return True
+
+
+class TwoSessions(OwnSessions):
+    """Each element is in two sessions, of which one is long after all others."""
+
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> list[TimeWindow]:
+        return [TimeWindow(start, start + self.gap) for start in (timestamp, timestamp + AFTER_ALL)]
+
+
+class WithOddAtEnd(Trigger):
+    """The user's own trigger: at the end of windows that have an odd number."""
+
+    odd = ValueStateDescriptor("odd", Types.BOOLEAN())
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp())
+        if element[2] % 2:
+            ctx.get_partitioned_state(self.odd).update(True)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE if ctx.get_partitioned_state(self.odd).value() else TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        raise NotImplementedError
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.get_partitioned_state(self.odd).clear()
+        ctx.delete_event_time_timer(window.max_timestamp())
 
 
 class EarlyAndAtEnd(Trigger):
