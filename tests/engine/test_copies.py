@@ -27,8 +27,11 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.window import (
     CountEvictor,
+    DeltaTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    GlobalWindows,
+    PurgingTrigger,
     TriggerResult,
     TumblingEventTimeWindows,
 )
@@ -117,6 +120,22 @@ def a_rolling_reduce_may_change_its_first_argument(tmp_path: Path, make: Any) ->
         tmp_path, lambda env: env.from_collection([make(1), make(2), make(3)]).key_by(lambda _: 0).reduce(add_in_place)
     )
     assert found == [make(1), make(3), make(6)]
+
+
+@pytest.mark.parametrize("purges", [False, True])
+def a_trigger_sees_elements_as_they_came_whatever_the_reduce_function_does_with_them(tmp_path: Path, purges: bool) -> None:
+    def add_and_spoil(total: Any, more: Any) -> Any:
+        total[0] += more[0]
+        more[0] = -1
+        return total
+
+    def build(env: Any) -> Any:
+        trigger = DeltaTrigger.of(2, lambda old, new: abs(new[0] - old[0]))
+        keyed = env.from_collection([[1], [2], [3], [4], [5]]).key_by(lambda _: 0)
+        windows = keyed.window(GlobalWindows.create()).trigger(PurgingTrigger.of(trigger) if purges else trigger)
+        return windows.reduce(add_and_spoil).map(lambda value: value[0])
+
+    assert results(tmp_path, build) == [10]
 
 
 def a_window_that_late_elements_fire_again_has_emitted_each_content(tmp_path: Path) -> None:

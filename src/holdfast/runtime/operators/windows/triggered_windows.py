@@ -20,7 +20,7 @@ from holdfast.runtime.operators.windows.trigger_context import TriggerContext
 from holdfast.runtime.operators.windows.window_base import WindowsBase, WindowSpec
 from holdfast.runtime.operators.windows.window_content import Elements, WindowContent
 from holdfast.runtime.plan.context import UserRuntimeContext
-from holdfast.runtime.records.copies import same
+from holdfast.runtime.records.copies import Copy, same
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.runtime.records.user_code import not_iterable, user_error
 from holdfast.state.cells.entries import LARGE
@@ -28,9 +28,11 @@ from holdfast.state.cells.row import DIRTY, Row
 from holdfast.state.rows.space import StateSpace
 from holdfast.state.timers.timers import TimerQueue
 from holdfast.windowing.assigners import GlobalWindows, PeriodicWindows, WindowAssigner
+from holdfast.windowing.continuous_triggers import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
+from holdfast.windowing.element_triggers import CountTrigger, NeverTrigger, PurgingTrigger
 from holdfast.windowing.evictors import TimestampedValue
 from holdfast.windowing.sessions import SessionWindows
-from holdfast.windowing.triggers import TriggerResult
+from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger, TriggerResult
 
 __all__ = ["Namespace", "Owner", "TriggeredWindows", "namespace_of", "window_of"]
 
@@ -97,6 +99,22 @@ class _OfInput(TimestampedValue):
         return made
 
 
+_BLIND = frozenset(
+    {
+        *(CountTrigger, NeverTrigger, EventTimeTrigger, ProcessingTimeTrigger),
+        *(ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger),
+    }
+)
+"""The triggers that only count elements, or go by time."""
+
+
+def _looks_at_elements(trigger: Trigger[Any, Any]) -> bool:
+    """Whether a trigger may decide by the elements, and keep them."""
+    while isinstance(trigger, PurgingTrigger):
+        trigger = trigger.nested
+    return type(trigger) not in _BLIND
+
+
 class TriggeredWindows(WindowsBase):
     """Windows that do not merge."""
 
@@ -127,6 +145,8 @@ class TriggeredWindows(WindowsBase):
         self._former = None if former is None else FormerWindows(state, former, self._content, self._space)
         super().open()
         self._add = self._held.adder(self._cell)
+        self._shown: Copy = self.context.copied if _looks_at_elements(self._trigger) else same
+        """Makes an element the trigger's own, which may keep it: the window's function may change the other."""
         self._result = self._content.result() if self._evictor is None else None
         self._table = self._space.table()
 
@@ -267,10 +287,11 @@ class TriggeredWindows(WindowsBase):
     def _add_element(self, out: Collector, value: Any, stamp: int, owner: Owner, row_key: Any, row: Row) -> None:
         """Add an element to a window, and ask the trigger."""
         namespace = owner[1]
+        shown = self._shown(value[1] if self._spec.two_inputs else value)
         self._add([row], [value if self._evictor is None else (value, stamp)])
         window = window_of(namespace)
         self._ctx.enter(owner, row_key, row)
-        result = self._trigger.on_element(value[1] if self._spec.two_inputs else value, stamp, window, self._ctx)
+        result = self._trigger.on_element(shown, stamp, window, self._ctx)
         if result is not _CONTINUE:
             self._act(result, "on_element", out, owner[0], window, row, stamp)
         self._register_cleanup(owner)
