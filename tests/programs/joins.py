@@ -155,7 +155,18 @@ def pattern(d: Drawing, of: str) -> Any:
         return False
     text, within = (
         d.one_of(
-            *("a ~b", "a >b", "a ~~b", "a ~b{2} ~c", "a !~c ~b", "a !>b ~c", "a+ ~b", "a ~b? ~c", "(a ~b+) !~c ~a"),
+            *(
+                "a ~b",
+                "a >b",
+                "a ~~b",
+                "a ~b{2} ~c",
+                "a !~c ~b",
+                "a !>b ~c",
+                "a+ ~b",
+                "a ~b? ~c",
+                "(a+) !~c ~b",
+                "(a{2,3}) !~c ~b",
+            ),
             *("a ~b{2}t=15 ~c", "a{1,3}t=15 ~b", "a{2,}t=20", "(a ~b)+t=15"),
         ),
         d.one_of(20, 50),

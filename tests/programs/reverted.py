@@ -175,9 +175,21 @@ FAULTS = {
     ),
     "triggers of window joins see the number of the input": Fault(
         _WINDOWS + "triggered_windows",
-        "value[1] if self._spec.two_inputs else value, stamp, window, self._ctx",
-        "value, stamp, window, self._ctx",
+        "self._shown(value[1] if self._spec.two_inputs else value)",
+        "self._shown(value)",
         "joins.window_join",
+    ),
+    "triggers see elements that functions have changed": Fault(
+        _WINDOWS + "triggered_windows",
+        "self.context.copied if _looks_at_elements(self._trigger) else same",
+        "same",
+        "window_drawing.window,window_drawing.counted_windows",
+    ),
+    "sessions that stayed apart merge with any element": Fault(
+        _WINDOWS + "merging_windows",
+        "return [each for each in chosen if window in each[0]]",
+        "return chosen",
+        "window_drawing.window",
     ),
     # a program that changed
     "windows of another form are opened as the program's": Fault(
