@@ -63,7 +63,7 @@ def fill(servers: str, name: str, partitions: int, records: int) -> None:
 def read(servers: str, options: argparse.Namespace) -> None:
     name = topic(servers, options.partitions)
     fill(servers, name, options.partitions, options.records)
-    source = KafkaSource({"bootstrap.servers": servers}, topics=(name,))
+    source = KafkaSource(bootstrap_servers=servers, topics=name)
     enumerator = source.create_enumerator(JOB, "u")
     enumerator.start(None)
     reader = source.create_reader(ReaderContext(JOB, "u", 0, 1))
@@ -92,7 +92,12 @@ def write(servers: str, options: argparse.Namespace) -> None:
     name = topic(servers, options.partitions)
     with tempfile.TemporaryDirectory() as storage:
         job = JobInfo("bench", "bench", 1, storage if options.outbox else None)
-        sink = KafkaSink({"bootstrap.servers": servers}, RecordSerializer(name), DeliveryGuarantee.EXACTLY_ONCE, name)
+        sink = KafkaSink(
+            properties={"bootstrap.servers": servers},
+            record_serializer=RecordSerializer(name),
+            delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+            transactional_id_prefix=name,
+        )
         sink.validate()
         writer = sink.create_writer(WriterContext(job, "u", 0, 1))
         committer = sink.create_committer(job, "u")
@@ -123,7 +128,7 @@ def write(servers: str, options: argparse.Namespace) -> None:
 
 def latency(servers: str, options: argparse.Namespace) -> None:
     name = topic(servers, 1)
-    source = KafkaSource({"bootstrap.servers": servers}, topics=(name,))
+    source = KafkaSource(bootstrap_servers=servers, topics=name)
     enumerator = source.create_enumerator(JOB, "u")
     enumerator.start(None)
     reader = source.create_reader(ReaderContext(JOB, "u", 0, 1))

@@ -30,7 +30,10 @@ class Driver:
     ) -> None:
         self.servers, self.topic = servers, topic
         self.sink = KafkaSink(
-            {"bootstrap.servers": servers, **properties}, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, topic
+            properties={"bootstrap.servers": servers, **properties},
+            record_serializer=RecordSerializer(topic),
+            delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+            transactional_id_prefix=topic,
         )
         self.job = JobInfo("job", name or f"job{identity}", generation, str(storage), identity=identity)
         self.committer = KafkaCommitter(self.sink, self.job, "sink")

@@ -14,12 +14,13 @@ INFO = JobInfo("job", "test", 1, None)
 
 
 def source(
-    kafka: Any, *, topics: tuple[str, ...] = (), properties: dict[str, Any] | None = None, **options: Any
-) -> KafkaSource:
+    kafka: Any, *, topics: tuple[str, ...] | None = None, properties: dict[str, Any] | None = None, **options: Any
+) -> KafkaSource[Any]:
     """A source; options with a dot in the name are client properties."""
     more = {k: v for k, v in options.items() if "." in k}
     fields = {k: v for k, v in options.items() if "." not in k}
-    return KafkaSource({"bootstrap.servers": kafka.bootstrap_servers, **(properties or {}), **more}, topics=topics, **fields)
+    own = {**(properties or {}), **more}
+    return KafkaSource(bootstrap_servers=kafka.bootstrap_servers, properties=own, topics=topics, **fields)
 
 
 class Job:

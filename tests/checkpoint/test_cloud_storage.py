@@ -27,7 +27,7 @@ from holdfast.checkpoint.stores.object_store import FileStore
 from holdfast.checkpoint.stores.storage import AlreadyExists, FileStorage, NotFound, RetryPolicy, Storage, storage_options
 from holdfast.common.serialization import Encoder
 from holdfast.connectors.base import Committable, JobInfo, ReaderContext, WriterContext
-from holdfast.connectors.file_system import FileSink, FileSource, StreamFormat
+from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.jvm.java import find_java
 from holdfast.testing.kafka_distribution import cache_directory, spark_jars, trusted_authorities

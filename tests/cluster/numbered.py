@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import Types, WatermarkStrategy
-from holdfast.connectors.file.sink import JsonLinesEncoder
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from holdfast.datastream.connectors.file_system import FileSink
+from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, JsonLinesEncoder
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
@@ -52,7 +51,8 @@ def build(
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value)
     numbers = env.from_source(NumberSequenceSource(0, records - 1), strategy, "numbers").uid("numbers")
     counted = numbers.map(before).key_by(lambda value: value % KEYS).process(Counting()).uid("counting")
-    counted.map(after).sink_to(FileSink(output, JsonLinesEncoder())).uid("output")
+    flat = BucketAssigner.base_path_bucket_assigner()
+    counted.map(after).sink_to(FileSink(output, JsonLinesEncoder(), bucket_assigner=flat)).uid("output")
 
 
 def judge(records: int, output: str | os.PathLike[str]) -> None:

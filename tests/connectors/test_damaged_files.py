@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.common import WatermarkStrategy
-from holdfast.connectors.file.source import FileSource as PlainSource
-from holdfast.connectors.file_system import FileSource, StreamFormat
+from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.errors import InputLost, UserCodeError
 from holdfast.testing import InProcessEnvironment
 
@@ -76,7 +75,7 @@ def a_damaged_file_is_named_or_read(name: str, tmp_path: Path) -> None:
         damaged[at] ^= 1 << bit
         file.write_bytes(whole[:at] if cut else damaged)
         try:
-            for rows in SourceRun(PlainSource(form(), [str(file)])).start().run().values():
+            for rows in SourceRun(FileSource(form(), [str(file)])).start().run().values():
                 list(rows)
         except (UserCodeError, InputLost) as error:
             assert str(file) in str(error)  # noqa: PT017

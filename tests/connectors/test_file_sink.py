@@ -17,14 +17,14 @@ from holdfast.common.serialization import Encoder, SimpleStringSchema
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
 from holdfast.connectors.file.buckets import DateTimeBucketAssigner
-from holdfast.connectors.file_system import (
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
     FileSink,
     JsonLinesEncoder,
     OutputFileConfig,
     RollingPolicy,
 )
-from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError, CorruptFile
 
 

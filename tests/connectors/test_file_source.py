@@ -18,7 +18,7 @@ from holdfast.common import WatermarkStrategy
 from holdfast.common.time import Duration
 from holdfast.connectors.base import ReaderContext
 from holdfast.connectors.file.source import FileEnumerator
-from holdfast.connectors.file_system import FileSource, StreamFormat
+from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, UserCodeError
 from holdfast.runtime.task.split_merge import SplitMerge
 from holdfast.testing import InProcessEnvironment

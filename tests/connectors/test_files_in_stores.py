@@ -36,7 +36,7 @@ from holdfast.connectors.file.bulk import ArrowBulkWriters, AvroBulkWriters, Par
 from holdfast.connectors.file.files import FileVersion, InputFile, StoreFiles
 from holdfast.connectors.file.outputs import StoreOutput
 from holdfast.connectors.file.source import FileEnumerator
-from holdfast.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
+from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
 from holdfast.errors import ConfigurationError, InputLost, StorageError, UserCodeError
 from holdfast.testing import InProcessEnvironment
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
@@ -391,7 +391,7 @@ KILLED = """
 import json, sys
 from holdfast.common.serialization import Encoder
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
-from holdfast.connectors.file_system import BucketAssigner, FileSink
+from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink
 
 uri, config, generation, committables = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 sink = FileSink.for_row_format(uri, Encoder.simple_string_encoder())

@@ -25,8 +25,7 @@ from effort import examples
 from holdfast.checkpoint.stores.object_store import NotFound, Unavailable
 from holdfast.common import Encoder, Types
 from holdfast.connectors.file.refusals import failure
-from holdfast.connectors.file.source import FileSource as PlainSource
-from holdfast.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
+from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
 from holdfast.errors import ConfigurationError, HoldfastError, InputLost, StorageError, UserCodeError
 
@@ -112,7 +111,7 @@ def a_file_that_can_be_read_no_more_ends_the_job_and_is_named(form: str, name: s
     path.parent.mkdir()
     write, make = FORMS[form]
     write(path)
-    run = SourceRun(PlainSource(make(), [str(path)]), uid="in").start()
+    run = SourceRun(FileSource(make(), [str(path)]), uid="in").start()
     if begun:
         run.epoch(10)
     READ[name](path)
@@ -162,7 +161,7 @@ def the_lack_of_open_files_is_no_reason_to_end_the_job(form: str, tmp_path: Path
     path = tmp_path / "file"
     write, make = FORMS[form]
     write(path)
-    run = SourceRun(PlainSource(make(), [str(path)]), uid="in").start()
+    run = SourceRun(FileSource(make(), [str(path)]), uid="in").start()
     values = run.epoch(10)
     with limit(resource.RLIMIT_NOFILE, 3), pytest.raises(StorageError) as raised:
         run.epoch(10)
@@ -256,7 +255,7 @@ def a_damaged_text_is_named_with_its_line_or_read(name: str, tmp_path: Path) -> 
         damaged[at] ^= 1 << bit
         path.write_bytes(whole[:at] if cut else damaged)
         try:
-            SourceRun(PlainSource(form(), [str(path)])).start().run()
+            SourceRun(FileSource(form(), [str(path)])).start().run()
         except UserCodeError as error:
             line = whole.count(b"\n", 0, at) + 1
             assert error.record in {f"{path}, line {line}", f"{path}, line {line + 1}"}  # noqa: PT017
@@ -274,7 +273,7 @@ def a_file_of_another_format_ends_the_job_and_is_named(form: str, content: bytes
     path = tmp_path / "other"
     path.write_bytes(content)
     with pytest.raises(UserCodeError, match=f"{path}: .*cannot? be read|{path}: is not") as raised:
-        SourceRun(PlainSource(BULK[form](), [str(path)])).start().run()
+        SourceRun(FileSource(BULK[form](), [str(path)])).start().run()
     assert raised.value.record == str(path)
     assert attempts(raised.value) == 2
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -75,3 +77,25 @@ def test_every_example_is_python_and_imports_what_exists(page: Path) -> None:
                 module = importlib.import_module(node.module)
                 missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
                 assert missing == [], f"{page.name}: {node.module} has no {missing}"
+
+
+PUBLIC = {"cep", "common", "connectors.base", "datastream", "errors", "notebook", "state_api", "table", "testing"}
+
+
+def the_code_of_pages_and_examples_imports_public_packages_only() -> None:
+    texts = [block for page in PAGES for block in blocks(page)]
+    texts += [path.read_text() for path in (ROOT / "examples").rglob("*.py")]
+    texts += [path.read_text() for path in (ROOT / "src/holdfast/cli/template").rglob("*.template")]
+    imported = {name for text in texts for name in re.findall(r"^\s*(?:from|import) holdfast\.([\w.]+)", text, re.MULTILINE)}
+    assert len(imported) > 20
+    private = {name for name in imported if not any(f"{name}.".startswith(f"{public}.") for public in PUBLIC)}
+    assert private == set()
+
+
+def a_package_says_whether_programs_may_import_it() -> None:
+    named = {f"holdfast.{each}" for each in PUBLIC}
+    assert named == set(re.findall(r"``(holdfast\.[\w.]+)``", holdfast.__doc__ or ""))
+    for package in (ROOT / "src/holdfast").glob("*/__init__.py"):
+        name = package.parent.name
+        said = ast.get_docstring(ast.parse(package.read_text())) or ""
+        assert ("Private" in said) == (name not in PUBLIC), f"the docstring of holdfast.{name}"

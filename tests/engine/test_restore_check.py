@@ -399,7 +399,12 @@ def kafka_program(guarantee: DeliveryGuarantee) -> JobPlan:
     source = KafkaSource.builder().set_bootstrap_servers("nowhere:1").set_topics("payments").set_group_id("g")
     source = source.set_value_only_deserializer(SimpleStringSchema()).build()
     lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "payments").uid("payments")
-    sink = KafkaSink({"bootstrap.servers": "nowhere:1"}, RecordSerializer("out"), guarantee, "out")
+    sink = KafkaSink(
+        properties={"bootstrap.servers": "nowhere:1"},
+        record_serializer=RecordSerializer("out"),
+        delivery_guarantee=guarantee,
+        transactional_id_prefix="out",
+    )
     lines.sink_to(sink).uid("out")
     return env._plan("kafka")
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import WatermarkStrategy
 from holdfast.connectors.base import JobInfo
-from holdfast.connectors.file.sink import FileSink, JsonLinesEncoder
+from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, JsonLinesEncoder
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.plan.task_messages import JobSetup
@@ -51,13 +51,14 @@ def a_directory_that_every_host_has_for_itself_is_refused(tmp_path, shared):
 
 def a_file_sinks_directory_that_every_host_has_for_itself_ends_the_job(tmp_path, monkeypatch, caplog):
     """No restart: the next driver could not tell a file that never was here from one that has been taken away."""
-    other_host = FileSink(str(tmp_path / "other host"), JsonLinesEncoder())
+    flat = BucketAssigner.base_path_bucket_assigner()
+    other_host = FileSink(str(tmp_path / "other host"), JsonLinesEncoder(), bucket_assigner=flat)
     create_writer = FileSink.create_writer
     monkeypatch.setattr(FileSink, "create_writer", lambda self, context: create_writer(other_host, context))
 
     def writing(env):
         source = env.from_source(SplitSource({"a": [1, 2, 3]}), WatermarkStrategy.no_watermarks(), "numbers")
-        source.sink_to(FileSink(str(tmp_path / "out"), JsonLinesEncoder()))
+        source.sink_to(FileSink(str(tmp_path / "out"), JsonLinesEncoder(), bucket_assigner=flat))
 
     lab = Lab(writing, tmp_path, budget=1)
     with pytest.raises(ConfigurationError, match=r"the prepared file is not there; is .*out the same directory"):

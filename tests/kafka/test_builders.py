@@ -16,6 +16,7 @@ from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
 from holdfast.connectors.kafka.sink import transactions
 from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, read_outbox
 from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext
+from holdfast.connectors.kafka.sink.record_schema import serializer_of
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import (
     KafkaRecordSerializationSchema,
@@ -96,14 +97,14 @@ def a_sink_is_built_as_in_pyflink() -> None:
         .build()
     )
     assert isinstance(sink, Sink)
-    out = serializer.to_batch(["ab", "c"], [1, 2], KafkaSinkContext({}, "u"))
+    out = serializer_of(serializer).to_batch(["ab", "c"], [1, 2], KafkaSinkContext({}, "u"))
     assert out == OutgoingBatch(
         ["topic-2", "topic-1"], [b"ab", b"c"], [b"a", b"c"], [1, 2], [[("length", b"2")], [("length", b"1")]]
     )
 
 
 def a_record_without_a_schema_must_be_text_or_bytes() -> None:
-    serializer = KafkaRecordSerializationSchema.builder().set_topic("t").build()
+    serializer = serializer_of(KafkaRecordSerializationSchema.builder().set_topic("t").build())
     assert serializer.to_batch(["é", b"x", None], None, KafkaSinkContext({}, "u")).values == ["é".encode(), b"x", None]
     with pytest.raises(UserCodeError, match="must be str or bytes, not dict") as caught:
         serializer.to_batch(["fine", {"a": 1}], None, KafkaSinkContext({}, "sink-1"))
@@ -210,3 +211,43 @@ def the_transaction_client_leaves_nothing_of_its_attempts_to_find_a_broker(monke
     with pytest.raises(BrokerUnavailable, match=r"could not list transactions at Kafka 127\.0\.0\.1:1"):
         client.list("")
     await_no_more_than(before)
+
+
+def the_arguments_of_a_constructor_are_those_of_the_builder() -> None:
+    built = builder().set_topics("a", "b").set_group_id("g").set_bounded("latest").set_value_only_deserializer(int)
+    source = KafkaSource(
+        bootstrap_servers="localhost:9092", topics=["a", "b"], group_id="g", bounded="latest", value_only_deserializer=int
+    )
+    assert source == built.build()
+    schemas = KafkaRecordSerializationSchema.builder().set_topic("t").set_value_serialization_schema(str)
+    by_builder = KafkaSink.builder().set_bootstrap_servers("localhost:9092").set_record_serializer(schemas.build()).build()
+    records = KafkaRecordSerializationSchema(topic="t", value_serialization_schema=str)
+    assert KafkaSink(bootstrap_servers="localhost:9092", record_serializer=records) == by_builder
+
+
+SERVERS = {"bootstrap_servers": "localhost:9092"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: KafkaSource(topics="a"), "argument bootstrap_servers"),
+        (lambda: KafkaSource(**SERVERS), "arguments topics, topic_pattern and partitions"),
+        (lambda: KafkaSource(**SERVERS, topics="a", topic_pattern="b"), "a topic pattern cannot be set in addition"),
+        (lambda: KafkaSource(**SERVERS, topics=[5]), "topics are named by strings, got 5"),
+        (lambda: KafkaSource(**SERVERS, topic_pattern="("), "no regular expression"),
+        (lambda: KafkaSource(**SERVERS, topics="a", bounded="latest", unbounded="latest"), "not of both"),
+        (lambda: KafkaSource(**SERVERS, topics="a", starting_offsets="oldest"), "unknown offsets 'oldest'"),
+        (lambda: KafkaSource(**SERVERS, topics="a", value_only_deserializer=5), "not int"),
+        (lambda: KafkaSource(**SERVERS, topics="a", deserializer=lambda: 5), "is called with"),
+        (lambda: KafkaSource(**SERVERS, topics="a", properties={"fetch.sizes": "1"}), "fetch.sizes"),
+        (lambda: KafkaSink(**SERVERS, record_serializer=SimpleStringSchema()), "KafkaRecordSerializationSchema.builder"),
+        (lambda: KafkaRecordSerializationSchema(), "arguments topic and topic_selector"),
+        (lambda: KafkaRecordSerializationSchema(topic="a", topic_selector=str), "set already"),
+        (lambda: KafkaRecordSerializationSchema(topic="a", key_serialization_schema=5), "not int"),
+        (lambda: KafkaRecordSerializationSchema(topic="a", upsert_mode=True), "upserts need a key"),
+    ],
+)
+def an_invalid_argument_is_refused_by_the_constructor(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()

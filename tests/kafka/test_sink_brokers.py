@@ -34,9 +34,9 @@ def write_all(sink: KafkaSink, values: list[Any], timestamps: list[int] | None =
 def test_weaker_guarantees_write_at_once(kafka: Any, new_topic: Any, guarantee: DeliveryGuarantee) -> None:
     topic = new_topic()
     sink = KafkaSink(
-        {"bootstrap.servers": kafka.bootstrap_servers},
-        RecordSerializer(topic, str, lambda v: f"k{v}", lambda v: {"n": str(v)}),
-        guarantee,
+        properties={"bootstrap.servers": kafka.bootstrap_servers},
+        record_serializer=RecordSerializer(topic, str, lambda v: f"k{v}", lambda v: {"n": str(v)}),
+        delivery_guarantee=guarantee,
     )
     assert sink.create_committer(JobInfo("j", "j", 1, None), "sink") is None
     write_all(sink, [1, 2, 3], [1000, 2000, -(2**63)])
@@ -51,7 +51,9 @@ def test_weaker_guarantees_write_at_once(kafka: Any, new_topic: Any, guarantee: 
 def test_records_that_cannot_be_delivered_fail_the_epoch(kafka: Any, new_topic: Any) -> None:
     topic = new_topic(max_message_bytes="2000")
     sink = KafkaSink(
-        {"bootstrap.servers": kafka.bootstrap_servers}, RecordSerializer(topic), DeliveryGuarantee.AT_LEAST_ONCE
+        properties={"bootstrap.servers": kafka.bootstrap_servers},
+        record_serializer=RecordSerializer(topic),
+        delivery_guarantee=DeliveryGuarantee.AT_LEAST_ONCE,
     )
     with pytest.raises(HoldfastError, match=rf"topic {topic}, key None, value b'xxx.*too large"):
         write_all(sink, ["fine", "x" * 10_000])
@@ -61,7 +63,9 @@ def test_records_that_cannot_be_delivered_fail_the_epoch(kafka: Any, new_topic: 
 def a_topic_that_is_deleted_is_named_also_while_the_clients_queue_is_full(kafka: Any, new_topic: Any, queue: int) -> None:
     topic = new_topic()
     properties = {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": queue}
-    sink = KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.AT_LEAST_ONCE)
+    sink = KafkaSink(
+        properties=properties, record_serializer=RecordSerializer(topic), delivery_guarantee=DeliveryGuarantee.AT_LEAST_ONCE
+    )
     writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, None), "sink", 0, 1))
     writer.begin_epoch(1, "a", 0)
     writer.write(["x"], None)
@@ -117,7 +121,9 @@ def a_topic_that_is_created_again_with_fewer_partitions_is_named_and_written_by_
 def a_record_is_not_blamed_for_a_partition_that_it_has_not_chosen(kafka: Any, new_topic: Any) -> None:
     topic = new_topic(partitions=3)
     properties = {"bootstrap.servers": kafka.bootstrap_servers}
-    sink = KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.AT_LEAST_ONCE)
+    sink = KafkaSink(
+        properties=properties, record_serializer=RecordSerializer(topic), delivery_guarantee=DeliveryGuarantee.AT_LEAST_ONCE
+    )
     writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, None), "sink", 0, 1))
     writer.begin_epoch(1, "a", 0)
     writer.write(["x"] * 100, None)

@@ -508,7 +508,12 @@ def test_output_and_tokens_of_a_release_without_identities_are_recognised(start:
 def test_invalid_sinks_are_refused_before_the_start(kafka: Any, new_topic: Any) -> None:
     def sink(topic: str = "t", prefix: str = "p", **properties: Any) -> KafkaSink:
         properties = {"bootstrap.servers": kafka.bootstrap_servers, **properties}
-        return KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, prefix)
+        return KafkaSink(
+            properties=properties,
+            record_serializer=RecordSerializer(topic),
+            delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+            transactional_id_prefix=prefix,
+        )
 
     with pytest.raises(ConfigurationError, match="set_transactional_id_prefix"):
         sink(prefix="")

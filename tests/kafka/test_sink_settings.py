@@ -25,7 +25,7 @@ from holdfast.connectors.kafka.config import consumer_properties, producer_prope
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable
 from holdfast.connectors.kafka.sink.producer_record import ProducerRecord
 from holdfast.connectors.kafka.sink.producers import TransactionalProducer
-from holdfast.connectors.kafka.sink.serializer import ElementSerializer, RecordSerializer
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink.sink import KafkaSink
 from holdfast.connectors.kafka.sink.tokens import create_token_topic, token_topic
 from holdfast.connectors.kafka.sink.transactions import Prepared
@@ -43,7 +43,12 @@ _DAY_MS = 86_400_000
 
 def sink_of(servers: str, topic: Any, guarantee: DeliveryGuarantee, **properties: Any) -> KafkaSink:
     prefix = topic if isinstance(topic, str) else "chosen"
-    return KafkaSink({"bootstrap.servers": servers, **properties}, RecordSerializer(topic), guarantee, prefix)
+    return KafkaSink(
+        properties={"bootstrap.servers": servers, **properties},
+        record_serializer=RecordSerializer(topic),
+        delivery_guarantee=guarantee,
+        transactional_id_prefix=prefix,
+    )
 
 
 def a_record_that_the_broker_refuses_is_told_with_its_own_reason(kafka, new_topic):
@@ -85,8 +90,12 @@ def test_a_record_that_kafka_never_takes_is_named(
             record = bad if element == "bad" else ProducerRecord("", key="k", value=element)
             return record if record.topic else record._replace(topic=topic)
 
-    serializer = ElementSerializer(Whole())
-    sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, serializer, guarantee, topic)
+    sink = KafkaSink(
+        bootstrap_servers=kafka.bootstrap_servers,
+        record_serializer=Whole(),
+        delivery_guarantee=guarantee,
+        transactional_id_prefix=topic,
+    )
     sink.validate()
     records = []
     for _ in range(2):  # the attempt after a restart names the same record, so the job ends
@@ -143,7 +152,11 @@ def test_records_within_the_retention_are_written_without_a_warning(
     topic = new_topic(**config)
     timestamp = int(time.time() * 1000) - age_days * _DAY_MS
     serializer = RecordSerializer(lambda _: topic, key_schema=lambda v: v)
-    sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, serializer, DeliveryGuarantee.AT_LEAST_ONCE)
+    sink = KafkaSink(
+        properties={"bootstrap.servers": kafka.bootstrap_servers},
+        record_serializer=serializer,
+        delivery_guarantee=DeliveryGuarantee.AT_LEAST_ONCE,
+    )
     with caplog.at_level(logging.WARNING, "holdfast"):
         written(sink, tmp_path, ["a", "b"], [timestamp, -(2**63)])
     assert caplog.records == []

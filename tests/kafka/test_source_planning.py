@@ -58,7 +58,7 @@ def test_a_bounded_source_ends_where_partitions_begin_beyond_their_stopping_offs
     produce(kafka.bootstrap_servers, topic, ["a", "b", "c", "d"])
     produce(kafka.bootstrap_servers, topic, ["e", "f"], partition=1)
     Job.delete_before(kafka, topic, 3)
-    src = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.offsets({p0: 2, p1: 1}), is_bounded=True)
+    src = source(kafka, topics=(topic,), bounded=OFFSETS.offsets({p0: 2, p1: 1}))
     with Job(src) as job:
         plan = job.enumerator.plan(100)
         assert plan.finished
@@ -138,7 +138,7 @@ class TestPlanning:
     def test_a_bounded_source_ends_at_its_stopping_offsets(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic(partitions=2)
         produce(kafka.bootstrap_servers, topic, ["a", "b"])
-        src = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)
+        src = source(kafka, topics=(topic,), bounded=OFFSETS.latest())
         with Job(src) as job:
             produce(kafka.bootstrap_servers, topic, ["late"])
             plan = job.enumerator.plan(1)
@@ -152,7 +152,7 @@ class TestPlanning:
         from confluent_kafka.admin import NewPartitions
 
         topic = new_topic()
-        src = source(kafka, pattern=re.compile(topic + ".*"), **{"partition.discovery.interval.ms": 50})
+        src = source(kafka, topic_pattern=re.compile(topic + ".*"), **{"partition.discovery.interval.ms": 50})
         with Job(src) as job:
             job.epoch()
             kafka.admin().create_partitions([NewPartitions(topic, 2)])[topic].result()
@@ -181,7 +181,7 @@ class TestPlanning:
         topic = new_topic(partitions=2)
         for partition in (0, 1):
             produce(kafka.bootstrap_servers, topic, ["a", "b"], partition=partition)
-        with Job(source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)) as job:
+        with Job(source(kafka, topics=(topic,), bounded=OFFSETS.latest())) as job:
             job.enumerator.pause({f"{topic}-0"})
             plan = job.enumerator.plan(10)
             assert {(r.split, r.start, r.end) for r in plan.ranges} == {(f"{topic}-0", 0, 0), (f"{topic}-1", 0, 2)}
@@ -251,16 +251,16 @@ class TestPlanning:
     ) -> None:
         topic = new_topic()
         kafka.create_topic(topic + "-b")
-        with Job(source(kafka, pattern=re.compile(topic + ".*"))) as job:
+        with Job(source(kafka, topic_pattern=re.compile(topic + ".*"))) as job:
             job.epoch()
             state = job.enumerator.snapshot()
         kafka.delete_topic(topic + "-b")
         with pytest.raises(InputLost, match=f"topic {topic}-b was deleted"):
-            Job(source(kafka, pattern=re.compile(topic + ".*")), state)
-        with Job(source(kafka, pattern=re.compile(topic)), state) as job:  # which no longer asks for the topic
+            Job(source(kafka, topic_pattern=re.compile(topic + ".*")), state)
+        with Job(source(kafka, topic_pattern=re.compile(topic)), state) as job:  # which no longer asks for the topic
             assert list(job.enumerator.snapshot()["topics"]) == [topic]
         policy = {"auto.offset.reset": "latest"}
-        with Job(source(kafka, pattern=re.compile(topic + ".*"), **policy), state) as job:
+        with Job(source(kafka, topic_pattern=re.compile(topic + ".*"), **policy), state) as job:
             assert list(job.enumerator.snapshot()["topics"]) == [topic]
             assert [(r.split, r.last) for r in job.enumerator.plan(10).ranges] == [(f"{topic}-b-0", True)]
             assert job.enumerator.plan(10).ranges == ()
@@ -273,7 +273,7 @@ class TestPlanning:
         topic = new_topic()
         kafka.create_topic(topic + "-b")
         options = {"partition.discovery.interval.ms": "100", "auto.offset.reset": policy}
-        with Job(source(kafka, pattern=re.compile(topic + ".*"), **options)) as job:
+        with Job(source(kafka, topic_pattern=re.compile(topic + ".*"), **options)) as job:
             job.epoch()
             kafka.delete_topic(topic + "-b")
             found: list[Any] = []
@@ -295,7 +295,7 @@ class TestPlanning:
     def test_a_pattern_does_not_match_the_topics_with_tokens_of_sinks(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()
         kafka.create_topic(token_topic(topic))
-        with Job(source(kafka, pattern=re.compile(topic + ".*"))) as job:
+        with Job(source(kafka, topic_pattern=re.compile(topic + ".*"))) as job:
             assert list(job.enumerator.snapshot()["topics"]) == [topic]
 
     def test_a_pattern_does_not_match_the_changelogs_of_its_own_job(self, kafka: Any, new_topic: Any) -> None:
@@ -303,7 +303,7 @@ class TestPlanning:
         changelog, other = changelog_topic(topic, "counts"), changelog_topic(topic, "sums")
         for name in (changelog, other):
             kafka.create_topic(name)
-        src = source(kafka, pattern=re.compile(topic + ".*"))
+        src = source(kafka, topic_pattern=re.compile(topic + ".*"))
         enumerator = src.create_enumerator(replace(INFO, changelogs=frozenset({changelog})), "u")
         try:
             enumerator.start(None)
@@ -315,8 +315,8 @@ class TestPlanning:
         topic = new_topic()
         at = KafkaTopicPartition(topic, 0)
         produce(kafka.bootstrap_servers, topic, ["a", "b", "c", "d", "e"])
-        two = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.offsets({at: 2}), is_bounded=True)
-        latest = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)
+        two = source(kafka, topics=(topic,), bounded=OFFSETS.offsets({at: 2}))
+        latest = source(kafka, topics=(topic,), bounded=OFFSETS.latest())
         unbounded = source(kafka, topics=(topic,))
         with Job(two) as job:
             plan = job.enumerator.plan(10)
@@ -342,7 +342,7 @@ class TestPlanning:
     ) -> None:
         topic = new_topic()
         produce(kafka.bootstrap_servers, topic, ["a", "b"])
-        latest = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)
+        latest = source(kafka, topics=(topic,), bounded=OFFSETS.latest())
         with Job(latest) as job:
             state = job.enumerator.snapshot()
             del state["stopping"]
@@ -356,17 +356,17 @@ class TestPlanning:
         with pytest.raises(ConfigurationError, match="there is no topic nowhere"):
             Job(source(kafka, topics=("nowhere",)))
         with pytest.raises(ConfigurationError, match=r"no topic at .* matches 'nothing-like-it'"):
-            Job(source(kafka, pattern=re.compile("nothing-like-it")))
+            Job(source(kafka, topic_pattern=re.compile("nothing-like-it")))
         topic = new_topic()
         with pytest.raises(ConfigurationError, match="there is no partition"):
-            Job(source(kafka, topics=(topic,), partitions=frozenset({KafkaTopicPartition(topic, 5)})))
+            Job(source(kafka, partitions=frozenset({KafkaTopicPartition(topic, 5)})))
         with pytest.raises(ConfigurationError, match=r"fetch\.sise"):
             source(kafka, topics=("t",), **{"fetch.sise": 5})
 
 
 def a_broker_that_is_not_there_is_a_configuration_error_within_seconds() -> None:
     with pytest.raises(ConfigurationError, match="Check that the broker runs"):
-        Job(KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, topics=("t",)))
+        Job(KafkaSource(bootstrap_servers="127.0.0.1:1", topics="t"))
 
 
 def test_an_answer_that_came_after_its_plan_is_not_taken_for_the_present_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ def test_an_answer_that_came_after_its_plan_is_not_taken_for_the_present_ends(mo
             asked[-1].set_result(ListOffsetsResultInfo(30, -1, 0))
         return PendingOffsets({TopicPartition("t", 0): asked[-1]})
 
-    made = KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, topics=("t",)).create_enumerator(INFO, "u")
+    made = KafkaSource(bootstrap_servers="127.0.0.1:1", topics="t").create_enumerator(INFO, "u")
     try:
         monkeypatch.setattr(made, "_positions", Positions({"t": "id"}, {partition: 0}))
         monkeypatch.setattr(made, "_discovered_at", time.monotonic() + 1e6)

@@ -136,7 +136,7 @@ def test_the_readers_buffers_are_bounded(kafka: Any, new_topic: Any, monkeypatch
 def test_timestamps_keep_step_with_values_when_some_records_emit_nothing(kafka: Any, new_topic: Any) -> None:
     topic = new_topic()
     produce(kafka.bootstrap_servers, topic, [b"1", None, b"skip", b"2"], timestamps=[10, 20, 30, 40])
-    src = source(kafka, topics=(topic,), deserializer=lambda data: None if data == b"skip" else int(data))
+    src = source(kafka, topics=(topic,), value_only_deserializer=lambda data: None if data == b"skip" else int(data))
     with Job(src) as job:
         (batch,) = [b for r in job.enumerator.plan(10).ranges for b in job.reader.read(r, 100)]
         assert (batch.values, batch.timestamps) == ([1, 2], [10, 40])
@@ -146,7 +146,7 @@ def test_timestamps_keep_step_with_values_when_some_records_emit_nothing(kafka: 
 def test_a_record_that_does_not_parse_is_named(kafka: Any, new_topic: Any) -> None:
     topic = new_topic()
     produce(kafka.bootstrap_servers, topic, [b"1", b"2", b"three", b"4"])
-    with Job(source(kafka, topics=(topic,), deserializer=int)) as job, pytest.raises(UserCodeError) as caught:
+    with Job(source(kafka, topics=(topic,), value_only_deserializer=int)) as job, pytest.raises(UserCodeError) as caught:
         job.epoch()
     assert caught.value.record == f"topic {topic}, partition 0, offset 2"
     assert "invalid literal for int()" in str(caught.value)

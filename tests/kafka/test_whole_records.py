@@ -241,7 +241,7 @@ def the_rows_are_written_by_their_kinds(values: list[Row], timed: bool) -> None:
 )
 def an_element_that_cannot_be_an_upsert_is_named(serializer: Any, element: Any, text: str) -> None:
     with pytest.raises(UserCodeError, match=text) as caught:
-        serializer.to_batch([element], None, CONTEXT)
+        serializer_of(serializer).to_batch([element], None, CONTEXT)
     assert (caught.value.operator, caught.value.uid, caught.value.record) == ("Kafka sink", "sink-1", repr(element))
 
 

@@ -1,5 +1,7 @@
 """Durable checkpoints: storage, state files, the checkpoint log, and retention.
 
+Private: stored state is read by ``holdfast.state_api``.
+
 | module | owns |
 |---|---|
 | `paths` | the names of all stored objects |

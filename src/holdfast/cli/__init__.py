@@ -1,1 +1,4 @@
-"""The command line: one module for each group of commands."""
+"""The command line: one module for each group of commands.
+
+Private: it is run, not imported.
+"""

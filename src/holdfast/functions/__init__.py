@@ -1,1 +1,4 @@
-"""Base classes of user functions, and their contexts."""
+"""Base classes of user functions, and their contexts.
+
+Private: programs import these classes from ``holdfast.datastream``.
+"""

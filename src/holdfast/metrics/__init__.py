@@ -1,4 +1,7 @@
-"""Metrics and history of a job under Flink's names, updated once per epoch, at no cost per record."""
+"""Metrics and history of a job under Flink's names, updated once per epoch, at no cost per record.
+
+Private: functions get their metrics from the runtime context.
+"""
 
 from __future__ import annotations
 

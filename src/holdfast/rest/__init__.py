@@ -1,1 +1,4 @@
-"""Flink's REST API over the jobs of this driver."""
+"""Flink's REST API over the jobs of this driver.
+
+Private: other programs ask it by HTTP.
+"""

@@ -1,1 +1,4 @@
-"""Windows: assigners, triggers, and the windows themselves."""
+"""Windows: assigners, triggers, and the windows themselves.
+
+Private: programs import these classes from ``holdfast.datastream``.
+"""

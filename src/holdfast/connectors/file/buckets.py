@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import time
 import zoneinfo
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, tzinfo
-from typing import Protocol
 
 from holdfast.errors import ConfigurationError
 
@@ -16,14 +16,33 @@ __all__ = ["BasePathBucketAssigner", "BucketAssigner", "DateTimeBucketAssigner"]
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 
 
-class BucketAssigner(Protocol):
-    """Chooses the bucket of records."""
+class BucketAssigner(ABC):
+    """Chooses the bucket of records, a subdirectory."""
 
+    @abstractmethod
     def bucket(self) -> str:
         """Return the bucket for records written now: a relative path, empty for the base path itself."""
 
+    @staticmethod
+    def base_path_bucket_assigner() -> BucketAssigner:
+        """Write all records to the base path."""
+        return BasePathBucketAssigner()
 
-class BasePathBucketAssigner:
+    @staticmethod
+    def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
+        """Write records to a subdirectory named after the time of writing.
+
+        Args:
+            format_str: The name, with ``yyyy``, ``MM``, ``dd``, ``HH``, ``mm`` and ``ss``.
+            timezone_id: The time zone, e.g. ``Asia/Kolkata``; None: the machine's.
+
+        Raises:
+            ConfigurationError: other letters in the format, or an unknown zone.
+        """
+        return DateTimeBucketAssigner(format_str, timezone_id)
+
+
+class BasePathBucketAssigner(BucketAssigner):
     """Writes all records to the base path."""
 
     def bucket(self) -> str:
@@ -31,7 +50,7 @@ class BasePathBucketAssigner:
         return ""
 
 
-class DateTimeBucketAssigner:
+class DateTimeBucketAssigner(BucketAssigner):
     """Writes records to a bucket named after the time of writing.
 
     Args:

@@ -16,100 +16,29 @@ import json
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Generic, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, NoReturn
 
-import orjson
 import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.stores.object_store import leaves
-from holdfast.common.formats.json import plain_row, with_named_floats
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.common.types import Row
-from holdfast.common.values.type_variables import IN
+from holdfast.common.values.type_variables import IN, R, V
 from holdfast.connectors.base import Committable, JobInfo, SinkWriter, WriterContext, check_form
-from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
+from holdfast.connectors.file.buckets import BucketAssigner, DateTimeBucketAssigner
 from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
+from holdfast.connectors.file.encoders import BatchEncoder, EncodedParts, SchemaEncoder
 from holdfast.connectors.file.outputs import Output, PartFile, open_output
 from holdfast.connectors.file.paths import absolute_path
 from holdfast.connectors.file.refusals import failure, writing
+from holdfast.connectors.file.sink_settings import OnCheckpointRollingPolicy, OutputFileConfig
 from holdfast.connectors.java_text import text_of
 from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 
-__all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
+__all__ = ["FileSink"]
 
 _log = logging.getLogger(__name__)
-
-
-class BatchEncoder(Protocol[IN]):
-    """Encodes records as bytes of a file, as every `holdfast.common.Encoder` does."""
-
-    def encode_batch(self, values: Sequence[IN]) -> bytes:
-        """Encode the records, in order."""
-
-
-class JsonLinesEncoder:
-    r"""Writes each record as JSON on a line of its own; named Rows as objects, NaN and infinities as strings.
-
-    Examples:
-        >>> JsonLinesEncoder().encode_batch([{"a": 1}, [True, None]])
-        b'{"a":1}\n[true,null]\n'
-    """
-
-    def encode_batch(self, values: Sequence[Any]) -> bytes:
-        """Encode the records as lines.
-
-        Raises:
-            TypeError: JSON cannot represent a record.
-        """
-        options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-        data = b"".join([orjson.dumps(value, _jsonable, options) for value in values])
-        if b"null" in data:  # maybe of NaN or an infinity
-            data = b"".join([orjson.dumps(with_named_floats(value), _jsonable, options) for value in values])
-        return data
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Row):
-        return plain_row(value)
-    raise TypeError(f"JSON has no form for a {type(value).__qualname__}")
-
-
-class _SchemaEncoder:
-    """Writes each record on a line of its own, serialized by a schema."""
-
-    def __init__(self, schema: SerializationSchema) -> None:
-        self._schema = schema
-
-    def encode_batch(self, values: Sequence[Any]) -> bytes:
-        lines = [data for data in self._schema.serialize_batch(values) if data is not None]
-        return b"".join([line if line.endswith(b"\n") else line + b"\n" for line in lines])
-
-
-class _EncodedParts:
-    """Makes writers of part files that hold one encoded record after the other."""
-
-    def __init__(self, encoder: BatchEncoder) -> None:
-        self._encoder = encoder
-
-    def create(self, file: BinaryIO) -> BulkWriter:
-        return _EncodedPart(self._encoder, file)
-
-
-class _EncodedPart:
-    def __init__(self, encoder: BatchEncoder, file: BinaryIO) -> None:
-        self._encoder = encoder
-        self._file = file
-
-    def add(self, values: Sequence[Any]) -> None:
-        self._file.write(self._encoder.encode_batch(values))
-
-    def finish(self) -> None:
-        """Nothing is left to write."""
-
-    def abandon(self) -> None:
-        """Nothing is held."""
 
 
 class FileSink(Generic[IN]):
@@ -119,28 +48,29 @@ class FileSink(Generic[IN]):
 
     Args:
         base_path: A local directory, which is created if it does not exist, or the URI of a directory in an object store or
-            HDFS.
+            HDFS (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
         encoder: The record format: an Encoder, a SerializationSchema (a line each), `JsonLinesEncoder`, or a
             BulkWriterFactory.
-        buckets: The subdirectories of records.
-        prefix: The prefix of finished files' names.
-        suffix: Their suffix, e.g. ``.csv``.
+        bucket_assigner: The subdirectories of records; by default one per hour, as in Flink.
+        part_prefix: The prefix of finished files' names.
+        part_suffix: Their suffix, e.g. ``.csv``.
 
     Raises:
-        ConfigurationError: the path, prefix or suffix cannot be used.
+        ConfigurationError: the path, the encoder, prefix or suffix cannot be used.
     """
 
     def __init__(
         self,
         base_path: str,
         encoder: BatchEncoder[IN] | SerializationSchema[IN] | BulkWriterFactory,
-        buckets: BucketAssigner | None = None,
-        prefix: str = "part",
-        suffix: str = "",
+        *,
+        bucket_assigner: BucketAssigner | None = None,
+        part_prefix: str = "part",
+        part_suffix: str = "",
     ) -> None:
         self.base_path = absolute_path(base_path)
         if isinstance(encoder, SerializationSchema):
-            encoder = _SchemaEncoder(encoder)
+            encoder = SchemaEncoder(encoder)
         if isinstance(encoder, BulkWriterFactory):
             self._parts: BulkWriterFactory | None = encoder
         elif hasattr(encoder, "encode_batch"):
@@ -149,13 +79,43 @@ class FileSink(Generic[IN]):
             raise ConfigurationError(
                 f"FileSink: {encoder!r} is no encoder; use Encoder.simple_string_encoder() or a SerializationSchema"
             )
-        if "/" in prefix + suffix or prefix.startswith((".", "_")):
-            raise ConfigurationError(f"FileSink: prefix {prefix!r} and suffix {suffix!r} make hidden or nested files")
+        if "/" in part_prefix + part_suffix or part_prefix.startswith((".", "_")):
+            raise ConfigurationError(
+                f"FileSink: prefix {part_prefix!r} and suffix {part_suffix!r} make hidden or nested files"
+            )
         self._encoder: Any = encoder
-        self._buckets = buckets or BasePathBucketAssigner()
-        self._prefix = prefix
-        self._suffix = suffix
+        self._buckets = bucket_assigner or DateTimeBucketAssigner()
+        self._prefix = part_prefix
+        self._suffix = part_suffix
         self._type_info: TypeInformation | None = None
+
+    @staticmethod
+    def for_row_format(base_path: str, encoder: BatchEncoder[R] | SerializationSchema[R]) -> FileSink.RowFormatBuilder[R]:
+        """Return a builder of a sink that writes one record at a time.
+
+        Args:
+            base_path: A local directory, or the URI of a directory (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
+            encoder: ``Encoder.simple_string_encoder()``, `JsonLinesEncoder`, or a SerializationSchema (a line each).
+        """
+        return FileSink.RowFormatBuilder(base_path, encoder)
+
+    @staticmethod
+    def for_bulk_format(base_path: str, writer_factory: BulkWriterFactory) -> FileSink.BulkFormatBuilder[Any]:
+        """Return a builder of a sink that writes Parquet, Arrow or Avro files.
+
+        Args:
+            base_path: A local directory, or the URI of a directory (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
+            writer_factory: Of `ParquetBulkWriters`, `ArrowBulkWriters` or `AvroBulkWriters`.
+
+        Raises:
+            TypeError: the factory is of another class.
+        """
+        if not isinstance(writer_factory, BulkWriterFactory):
+            raise TypeError(
+                "for_bulk_format() takes a factory of bulk writers such as ParquetBulkWriters.for_row_type(...), not "
+                f"{writer_factory!r}."
+            )
+        return FileSink.BulkFormatBuilder(base_path, writer_factory)
 
     def of_type(self, type_info: TypeInformation) -> FileSink[IN]:
         """Return the sink for a stream of this type; an `Encoder` then writes Flink's text, ``(x,1)`` for a tuple."""
@@ -179,11 +139,11 @@ class FileSink(Generic[IN]):
         output = open_output(self.base_path, context.job.storage_config, context.uid)
         return FileWriter(output, self._parts or self._lines(), self._buckets, names, owner)
 
-    def _lines(self) -> _EncodedParts:
+    def _lines(self) -> EncodedParts:
         encoder = self._encoder
         if isinstance(encoder, Encoder):
             encoder = encoder.writing(text_of(self._type_info))
-        return _EncodedParts(encoder)
+        return EncodedParts(encoder)
 
     def check_prepared(self, data: Any) -> None:
         """Check that output is a part file below the base path."""
@@ -202,6 +162,72 @@ class FileSink(Generic[IN]):
         if "://" in self.base_path:
             output.check()
         return FileCommitter(output, _owner(job, uid), job.generation)
+
+    class RowFormatBuilder(Generic[V]):
+        """Builder of a `FileSink`."""
+
+        def __init__(self, base_path: str, encoder: BatchEncoder[V] | SerializationSchema[V] | BulkWriterFactory) -> None:
+            self._base_path = base_path
+            self._encoder = encoder
+            self._buckets: BucketAssigner | None = None
+            self._config = OutputFileConfig.builder().build()
+
+        def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> FileSink.RowFormatBuilder[V]:
+            """Set the buckets; by default one per hour, as in Flink."""
+            self._buckets = bucket_assigner
+            return self
+
+        def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder[V]:
+            """Set prefix and suffix of file names."""
+            self._config = output_file_config
+            return self
+
+        def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> FileSink.RowFormatBuilder[V]:
+            """Accept the only policy: a part file ends with every checkpoint.
+
+            Raises:
+                ConfigurationError: the policy is another one.
+            """
+            if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
+                raise ConfigurationError(
+                    f"FileSink: cannot roll by {rolling_policy!r}; use RollingPolicy.on_checkpoint_rolling_policy()"
+                )
+            return self
+
+        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder[V]:
+            """Accept an interval, in ms. It has no effect: every epoch ends its part files."""
+            return self
+
+        def enable_compact(self, strategy: object, compactor: object) -> NoReturn:
+            """Refuse compaction.
+
+            Raises:
+                NotImplementedError: always.
+            """
+            raise NotImplementedError("files are not compacted; longer epochs write larger ones")
+
+        def disable_compact(self) -> FileSink.RowFormatBuilder[V]:
+            """Do nothing: files are not compacted."""
+            return self
+
+        def build(self) -> FileSink[V]:
+            """Build the sink.
+
+            Raises:
+                ConfigurationError: the path, the encoder or the names cannot be used.
+            """
+            return FileSink(
+                self._base_path,
+                self._encoder,
+                bucket_assigner=self._buckets,
+                part_prefix=self._config.get_part_prefix(),
+                part_suffix=self._config.get_part_suffix(),
+            )
+
+    BaseBuilder = RowFormatBuilder
+
+    class BulkFormatBuilder(RowFormatBuilder[V]):
+        """Builder of a `FileSink` of bulk files."""
 
 
 def _owner(job: JobInfo, uid: str) -> str:

@@ -17,17 +17,19 @@ check of the directory, is read again.
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
-from typing import Any, Generic
+from typing import Any, Generic, NoReturn
 
 from holdfast.checkpoint.ids import CheckpointId
+from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.common.values.type_variables import T
+from holdfast.common.values.type_variables import R, T
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
@@ -36,7 +38,7 @@ from holdfast.connectors.file.refusals import failure, reading
 from holdfast.connectors.file.versions import check_same, end_of, restoring, version_of
 from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, StorageError
 
-__all__ = ["FileSource"]
+__all__ = ["FileSource", "FileSourceBuilder"]
 
 _SIDE_BY_SIDE = 16
 """Number of files read in parallel: enough to keep subtasks busy, few enough to open in every epoch."""
@@ -49,25 +51,50 @@ class FileSource(Generic[T]):
     """A source of records in files.
 
     Args:
-        format: The file format.
-        paths: Files and directories, local or as URIs (read recursively; names that begin with ``.`` or ``_`` are left out).
-        discovery_interval: Milliseconds between checks for new files; None: read only the files found at the start.
+        format: The format of the files, one of `StreamFormat`.
+        paths: Files and directories: local paths, or URIs (``file://``, ``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
+            They are read recursively; names that begin with ``.`` or ``_`` are left out.
+        discovery_interval: The time between checks for new files: the source never ends. A file is read once its size is
+            unchanged for this time. None: read only the files found at the start.
 
     Raises:
-        ConfigurationError: no path is given, or one is on a file system that is not known.
+        ConfigurationError: no path is given, or one is on a file system that is not known, or the interval is shorter than a
+            millisecond.
     """
 
     timestamped = False
     """Records have no timestamps of their own."""
 
-    def __init__(self, format: FileFormat[T], paths: Sequence[str], discovery_interval: int | None = None) -> None:
+    def __init__(
+        self,
+        format: FileFormat[T],
+        paths: str | Sequence[str],
+        *,
+        discovery_interval: Duration | Time | datetime.timedelta | None = None,
+    ) -> None:
         if not paths:
             raise ConfigurationError("a file source needs at least one path")
-        if discovery_interval is not None and discovery_interval <= 0:
-            raise ConfigurationError(f"the discovery interval must be positive, got {discovery_interval} ms")
+        interval = None if discovery_interval is None else to_milliseconds(discovery_interval)
+        if interval is not None and interval <= 0:
+            raise ConfigurationError("the discovery interval must be at least a millisecond")
         self.format = format
-        self.paths = tuple(absolute_path(path) for path in paths)
-        self.discovery_interval = discovery_interval
+        self.paths = tuple(absolute_path(path) for path in ([paths] if isinstance(paths, str) else paths))
+        self.discovery_interval = interval
+
+    @staticmethod
+    def for_record_stream_format(stream_format: FileFormat[R], *paths: str) -> FileSourceBuilder[R]:
+        """Return a builder of a source that reads these files, and all files under these directories.
+
+        Args:
+            stream_format: One of `StreamFormat`.
+            paths: Local paths, or URIs of files (``file://``, ``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
+        """
+        return FileSourceBuilder(stream_format, paths)
+
+    @staticmethod
+    def for_bulk_file_format(bulk_format: FileFormat[R], *paths: str) -> FileSourceBuilder[R]:
+        """Return a builder of a source of Parquet, Arrow or Avro files; the same as `for_record_stream_format`."""
+        return FileSourceBuilder(bulk_format, paths)
 
     @property
     def bounded(self) -> bool:
@@ -95,6 +122,57 @@ class FileSource(Generic[T]):
     def create_reader(self, context: ReaderContext) -> FileReader[T]:
         """Create a reader."""
         return FileReader(self.format, context.job.storage_config, context.uid)
+
+
+class FileSourceBuilder(Generic[T]):
+    """Collects the arguments of a `FileSource`."""
+
+    def __init__(self, stream_format: FileFormat[T], paths: Sequence[str]) -> None:
+        self._format = stream_format
+        self._paths = paths
+        self._interval: Duration | Time | datetime.timedelta | None = None
+
+    def monitor_continuously(self, discovery_interval: Duration | Time | datetime.timedelta) -> FileSourceBuilder[T]:
+        """Check for new files periodically; the source never ends.
+
+        Args:
+            discovery_interval: The time between checks. A file is read once its size is unchanged for this time.
+
+        Raises:
+            ConfigurationError: the interval is shorter than a millisecond.
+        """
+        FileSource(self._format, self._paths, discovery_interval=discovery_interval)  # refuses it here, not in build()
+        self._interval = discovery_interval
+        return self
+
+    def process_static_file_set(self) -> FileSourceBuilder[T]:
+        """Read the files that exist at the start, then end (the default)."""
+        self._interval = None
+        return self
+
+    def set_file_enumerator(self, file_enumerator: object) -> NoReturn:
+        """Refuse another enumerator of files.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a file enumerator is an object of the JVM; FileSource finds the files below its paths")
+
+    def set_split_assigner(self, split_assigner: object) -> NoReturn:
+        """Refuse another assigner of splits.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a split assigner is an object of the JVM; FileSource shares the files out itself")
+
+    def build(self) -> FileSource[T]:
+        """Build the source.
+
+        Raises:
+            ConfigurationError: no path was given, or one is on a file system that is not known.
+        """
+        return FileSource(self._format, self._paths, discovery_interval=self._interval)
 
 
 @dataclass

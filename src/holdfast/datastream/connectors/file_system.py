@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.common.system.jvm_only import refusing
-from holdfast.connectors.file_system import (
-    BucketAssigner,
-    FileSink,
-    FileSource,
-    FileSourceBuilder,
-    JsonLinesEncoder,
-    OnCheckpointRollingPolicy,
-    OutputFileConfig,
-    RollingPolicy,
-    StreamFormat,
-)
+from holdfast.connectors.file.buckets import BucketAssigner
+from holdfast.connectors.file.encoders import JsonLinesEncoder
+from holdfast.connectors.file.sink import FileSink
+from holdfast.connectors.file.sink_settings import OnCheckpointRollingPolicy, OutputFileConfig, RollingPolicy
+from holdfast.connectors.file.source import FileSource, FileSourceBuilder
+from holdfast.connectors.file.stream_format import StreamFormat
 
 __all__ = [
     "BucketAssigner",

@@ -7,7 +7,8 @@ from typing import Any
 from holdfast.common.formats.avro import AvroSchema, GenericRecordAvroTypeInfo
 from holdfast.common.formats.avro_schema import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from holdfast.connectors.file.bulk import AvroBulkWriters
-from holdfast.connectors.file_system import FileSource, StreamFormat
+from holdfast.connectors.file.source import FileSource
+from holdfast.connectors.file.stream_format import StreamFormat
 
 __all__ = [
     "AvroBulkWriters",

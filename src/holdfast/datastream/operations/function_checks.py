@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.values.callables import check_arguments, check_kind
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.functions import AsyncFunction, Function
 from holdfast.errors import ConfigurationError
@@ -48,8 +49,8 @@ def check_function(func: Any, method: str, arguments: Sequence[str], where: str)
                 f"not {_describe(func)}."
             )
         target = func
-    _check_kind(target, method, where)
-    _check_arguments(target, arguments, where)
+    check_kind(target, method, where)
+    check_arguments(target, arguments, where)
     return func
 
 
@@ -74,8 +75,8 @@ def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], 
     if not isinstance(func, wanted):
         raise TypeError(f"{where} takes a {wanted.__name__}, not {_describe(func)}.{' ' + hint if hint else ''}")
     for method, arguments in methods.items():
-        _check_kind(getattr(func, method), method, where)
-        _check_arguments(getattr(func, method), arguments, where)
+        check_kind(getattr(func, method), method, where)
+        check_arguments(getattr(func, method), arguments, where)
     return func
 
 
@@ -87,8 +88,8 @@ def check_async(func: Any, where: str) -> None:
         ConfigurationError: ``async_invoke`` is not a coroutine function, or a method does not take its arguments.
     """
     _check_coroutine(func, AsyncFunction, "async_invoke", "value", where)
-    _check_kind(func.timeout, "timeout", where)
-    _check_arguments(func.timeout, ("value",), where)
+    check_kind(func.timeout, "timeout", where)
+    check_arguments(func.timeout, ("value",), where)
 
 
 def check_lookup(func: Any, wanted: type, where: str) -> None:
@@ -111,7 +112,7 @@ def _check_coroutine(func: Any, wanted: type, method: str, argument: str, where:
         raise ConfigurationError(
             f"The function given to {where}: {name} is not a coroutine function; write it with async def, and await in it."
         )
-    _check_arguments(target, (argument,), where)
+    check_arguments(target, (argument,), where)
 
 
 def check_strategy(strategy: WatermarkStrategy, where: str) -> None:
@@ -122,9 +123,9 @@ def check_strategy(strategy: WatermarkStrategy, where: str) -> None:
             needs arguments.
     """
     if strategy.timestamp_assigner is not None:
-        _check_arguments(strategy.timestamp_assigner, ("value", "record_timestamp"), where)
+        check_arguments(strategy.timestamp_assigner, ("value", "record_timestamp"), where)
     if strategy.generator_supplier is not None:
-        _check_arguments(strategy.generator_supplier, (), where)
+        check_arguments(strategy.generator_supplier, (), where)
 
 
 def check_type(given: Any, where: str) -> TypeInformation | None:
@@ -162,47 +163,8 @@ def _check_life_cycle(func: Any, where: str) -> None:
     if isinstance(func, type) and issubclass(func, Function):
         raise TypeError(f"{where} got the class {func.__name__}; give it an object: {func.__name__}(...).")
     if isinstance(func, Function):
-        _check_arguments(func.open, ("runtime_context",), where)
-        _check_arguments(func.close, (), where)
-
-
-_SEVERAL = frozenset(
-    (
-        *("flat_map", "flat_map1", "flat_map2", "process_element", "process_element1", "process_element2"),
-        *("process_broadcast_element", "on_timer", "process", "apply", "co_group"),
-        *("process_match", "process_timed_out_match", "flat_select"),
-    )
-)
-"""Methods that return any number of results, and so may be generators."""
-
-
-def _check_kind(target: Any, method: str, where: str) -> None:
-    """Refuse coroutine functions, and generator functions where one result is expected: a call would run nothing."""
-    name = getattr(target, "__qualname__", type(target).__qualname__)
-    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
-        raise ConfigurationError(
-            f"The function given to {where}: {name} is a coroutine function, which nothing awaits; write it with def."
-        )
-    if inspect.isgeneratorfunction(target) and method not in _SEVERAL:
-        raise ConfigurationError(
-            f"The function given to {where}: {name} is a generator function, but {method}() gives one result; return it, "
-            "or use flat_map() for any number."
-        )
-
-
-def _check_arguments(target: Any, arguments: Sequence[str], where: str) -> None:
-    try:
-        signature = inspect.signature(target)
-    except (ValueError, TypeError):  # some builtins have no signature
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        name = getattr(target, "__qualname__", type(target).__qualname__)
-        raise ConfigurationError(
-            f"The function given to {where} is called with ({', '.join(arguments)}), but {name}{signature} does not "
-            f"fit: {error}."
-        ) from None
+        check_arguments(func.open, ("runtime_context",), where)
+        check_arguments(func.close, (), where)
 
 
 def _describe(thing: Any) -> str:

@@ -2,48 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Generic
+from collections.abc import Mapping
+from typing import Any, Generic, cast
 
 from confluent_kafka import KafkaException, Producer
 
-from holdfast.common.values.type_variables import IN
+from holdfast.common.values.type_variables import IN, R
 from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.arguments import client_properties
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
 from holdfast.connectors.kafka.config import admin_properties, check_properties, check_transactional, protocol_properties
 from holdfast.connectors.kafka.sink.committable import check_prepared
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.output import KafkaOutput
+from holdfast.connectors.kafka.sink.record_schema import KafkaRecordSerializationSchema, serializer_of
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink.tokens import check_readable, create_token_topic, token_topic
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.connectors.kafka.sink.writer import PlainWriter, TransactionalWriter
 from holdfast.errors import ConfigurationError, IncompatibleState
 
-__all__ = ["KafkaSink"]
+__all__ = ["KafkaSink", "KafkaSinkBuilder"]
 
 
-@dataclass(frozen=True)
 class KafkaSink(KafkaOutput, Generic[IN]):
     """Writes records to Kafka.
 
     With `DeliveryGuarantee.EXACTLY_ONCE` an epoch's records are one transaction per subtask, committed with the
     checkpoint; readers with ``isolation.level=read_committed`` see all of it or nothing.
 
+    Args:
+        bootstrap_servers: The brokers to begin with, ``host:port`` separated by commas.
+        record_serializer: How records are written.
+        delivery_guarantee: The delivery guarantee; the default is none, as in Flink.
+        transactional_id_prefix: For exactly-once: a name of this sink's own, the same at every start.
+        properties: A producer's client properties.
+
     Raises:
-        ConfigurationError: a property is unknown, or the transactional id prefix is missing.
+        ConfigurationError: something is missing, or a property is unknown.
+
+    >>> records = KafkaRecordSerializationSchema(topic="alerts", value_serialization_schema=str)
+    >>> KafkaSink(bootstrap_servers="localhost:9092", record_serializer=records).topic
+    'alerts'
     """
 
-    def __post_init__(self) -> None:
-        check_properties(self.properties, Producer)
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | None = None,
+        record_serializer: KafkaRecordSerializationSchema[IN] | RecordSerializer,
+        delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.NONE,
+        transactional_id_prefix: str = "",
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        own = client_properties("KafkaSink", properties, {"bootstrap.servers": bootstrap_servers})
+        super().__init__(own, serializer_of(record_serializer), _guarantee(delivery_guarantee), transactional_id_prefix)
+        check_properties(own, Producer)
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-            if not self.transactional_id_prefix:
+            if not transactional_id_prefix:
                 raise ConfigurationError(
                     "an exactly-once Kafka sink needs set_transactional_id_prefix(...): a name that no other job or "
                     "sink on the same Kafka cluster uses, and that stays the same from start to start"
                 )
-            protocol_properties(self.properties)
-            check_transactional(self.properties, self.transaction_timeout_ms)
+            protocol_properties(own)
+            check_transactional(own, self.transaction_timeout_ms)
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder[Any]:
+        """A builder. Its record serializer sets the type of the elements."""
+        return KafkaSinkBuilder()
 
     @property
     def exclusive_name(self) -> str | None:
@@ -105,3 +133,60 @@ class KafkaSink(KafkaOutput, Generic[IN]):
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
         """Create the committer, in the driver; only exactly-once needs one."""
         return KafkaCommitter(self, job, uid) if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE else None
+
+
+class KafkaSinkBuilder(Generic[IN]):
+    """Collects the arguments of a `KafkaSink`. Servers and a record serializer must be set."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder[IN]:
+        """The brokers to begin with, ``host:port`` separated by commas."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder[IN]:
+        """Set the delivery guarantee; the default is none, as in Flink."""
+        self._given["delivery_guarantee"] = _guarantee(delivery_guarantee)
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder[IN]:
+        """For exactly-once: a name of this sink's own, the same at every start."""
+        self._given["transactional_id_prefix"] = transactional_id_prefix
+        return self
+
+    def set_record_serializer(
+        self, record_serializer: KafkaRecordSerializationSchema[R] | RecordSerializer
+    ) -> KafkaSinkBuilder[R]:
+        """How records are written."""
+        serializer_of(record_serializer)  # refuses it here, not in build()
+        self._given["record_serializer"] = record_serializer
+        return cast("KafkaSinkBuilder[R]", self)
+
+    def set_property(self, key: str, value: Any) -> KafkaSinkBuilder[IN]:
+        """A producer's client property."""
+        self._properties[key] = value
+        return self
+
+    def set_properties(self, props: Mapping[str, Any]) -> KafkaSinkBuilder[IN]:
+        """Several client properties."""
+        self._properties.update(props)
+        return self
+
+    def build(self) -> KafkaSink[IN]:
+        """The sink.
+
+        Raises:
+            ConfigurationError: something is missing, or a property is unknown.
+        """
+        if "record_serializer" not in self._given:
+            client_properties("KafkaSink", self._properties, {})
+            raise ConfigurationError("a KafkaSink needs set_record_serializer(...)")
+        return KafkaSink(properties=self._properties, **self._given)
+
+
+def _guarantee(given: Any) -> DeliveryGuarantee:
+    if not isinstance(given, DeliveryGuarantee):
+        raise ConfigurationError(f"a delivery guarantee is a DeliveryGuarantee, not {given!r}")
+    return given

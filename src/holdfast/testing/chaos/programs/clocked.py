@@ -120,7 +120,12 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(_DELAY_MS))
     bounded = bounded.with_timestamp_assigner(lambda record, _: record[2])
     sources = {
-        name: KafkaSource({**settings["source"], "group.id": f"chaos-{name}"}, (settings[name],), deserializer=_event)
+        name: KafkaSource(
+            properties=settings["source"],
+            group_id=f"chaos-{name}",
+            topics=settings[name],
+            value_only_deserializer=_event,
+        )
         for name in ("events", "lulls")
     }
     events = env.from_source(sources["events"], bounded, "events").uid("events")
@@ -145,7 +150,12 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
         *windows(lulls, "lull", _SIZE_MS),
     ]
     serializer = RecordSerializer(settings["out"], value_schema=orjson.dumps, key_schema=lambda output: output[1].encode())
-    sink = KafkaSink(settings["sink"], serializer, DeliveryGuarantee.EXACTLY_ONCE, settings["out"])
+    sink = KafkaSink(
+        properties=settings["sink"],
+        record_serializer=serializer,
+        delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+        transactional_id_prefix=settings["out"],
+    )
     parts[0].union(*parts[1:]).sink_to(sink).uid("out").name("out")
 
 

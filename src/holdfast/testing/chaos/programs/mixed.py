@@ -65,18 +65,23 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
         partitions = range(settings["partitions"])
         ends = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(settings["input"], p): stop for p in partitions})
     source = KafkaSource(
-        {**settings["clients"], "group.id": "chaos", "partition.discovery.interval.ms": "500"},
-        (settings["input"],),
-        deserializer=_record,
-        stopping_offsets=ends,
-        is_bounded=stop is not None,
+        properties={**settings["clients"], "partition.discovery.interval.ms": "500"},
+        group_id="chaos",
+        topics=settings["input"],
+        value_only_deserializer=_record,
+        bounded=ends,
     )
     reading, working = settings["parallelism"]
     records = env.from_source(source, WatermarkStrategy.no_watermarks(), "input").uid("input").set_parallelism(reading)
     worked = records.map(lambda record: record).uid("work").set_parallelism(working)
     counted = worked.key_by(lambda record: record[0]).process(_Count()).uid("count").name("count")
     serializer = RecordSerializer(settings["output"], value_schema=orjson.dumps)
-    sink = KafkaSink(settings["clients"], serializer, DeliveryGuarantee.EXACTLY_ONCE, settings["output"])
+    sink = KafkaSink(
+        properties=settings["clients"],
+        record_serializer=serializer,
+        delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+        transactional_id_prefix=settings["output"],
+    )
     counted.sink_to(sink).uid("output").name("output")
 
 

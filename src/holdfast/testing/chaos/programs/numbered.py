@@ -137,7 +137,9 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     clients; ``every`` other than 1 makes the elements sparse; ``slow_ms`` is the time that a record of one key takes;
     ``value_bytes`` is the size of the large value that each key has beside its other states, if any.
     """
-    source = KafkaSource({**settings["source"], "group.id": "chaos"}, (settings["input"],), deserializer=_record)
+    source = KafkaSource(
+        properties=settings["source"], group_id="chaos", topics=settings["input"], value_only_deserializer=_record
+    )
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY_MS))
     strategy = strategy.with_timestamp_assigner(lambda record, _: record[2])
     keyed = env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda record: record[0])
@@ -149,7 +151,12 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     for stream, name in ((elements, "elements"), (totals, "totals")):
         topic = settings[name]
         serializer = RecordSerializer(topic, value_schema=orjson.dumps, key_schema=_key)
-        sink = KafkaSink(settings["sink"], serializer, DeliveryGuarantee.EXACTLY_ONCE, topic)
+        sink = KafkaSink(
+            properties=settings["sink"],
+            record_serializer=serializer,
+            delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+            transactional_id_prefix=topic,
+        )
         stream.sink_to(sink).uid(f"{name}-sink").name(f"{name}-sink")
 
 
