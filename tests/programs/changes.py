@@ -55,7 +55,7 @@ def with_a_trigger(program: Program, line: str) -> str:
 
 def with_lateness(program: Program, line: str) -> str:
     """Where nothing is late."""
-    if not program.punctual or ".trigger(" in line or ".allowed_lateness(" in line or "EvenAndOdd" in line:
+    if not program.punctual or ".trigger(" in line or ".allowed_lateness(" in line or re.search("EvenAndOdd|RANDOM", line):
         return line
     return _in_place(line, ".allowed_lateness(10)")
 

@@ -376,7 +376,7 @@ def columns(d: Drawing, of: str) -> Any:
         rows, stream = f"{rows}.{how}", models.each(stream, function)
         if d.one_of(False, True):
             return d.add(f"{rows}.map(of_fields)", stream, of)
-    drawn = aligned(d, stream, functions.key_of, 0)
+    drawn = aligned(d, stream, functions.key_of, 0, staggers=False)
     elements = []
     for key, window in drawn.windows:
         numbers = [each.value[2] for each in window.elements]

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from holdfast.common.windows import TimeWindow
+from holdfast.state.keys.key_groups import key_group
 
 from .functions import END, digest
 
@@ -236,6 +237,11 @@ def cumulative(most: int, step: int, offset: int = 0) -> Assigner:
         return [(start, end) for end in range(start + step, start + most + 1, step) if end > element.timestamp]
 
     return windows
+
+
+def staggered(size: int, offset: int, key_of: Callable[[Any], Any]) -> Assigner:
+    """Tumbling windows that lie for each key as its hash says."""
+    return lambda element: tumbling(size, offset + key_group(key_of(element.value), size))(element)
 
 
 def even_and_odd(size: int, bare: Callable[[Any], Any]) -> Assigner:

@@ -32,6 +32,8 @@ def windows(d: Drawing, of: str) -> Any:
     times: int | None
     text, times = d.one_of(
         (f"TumblingProcessingTimeWindows.of({ms(size)})", 1),
+        (f"TumblingProcessingTimeWindows.of({ms(size)}, None, WindowStagger.NATURAL)", 1),
+        (f"TumblingProcessingTimeWindows.of({ms(size)}, None, WindowStagger.RANDOM)", 1),
         (f"SlidingProcessingTimeWindows.of({ms(2 * size)}, {ms(size)})", 2),
         (f"CumulativeProcessingTimeWindows.of({ms(3 * size)}, {ms(size)})", None),
         (f"ProcessingTimeSessionWindows.with_gap({ms(size)})", 1),

@@ -30,13 +30,23 @@ def ms(time: int) -> str:
 
 
 def aligned(
-    d: Drawing, stream: Stream, key: Any, lateness: int, bare: Callable[[Any], Any] = lambda value: value
+    d: Drawing,
+    stream: Stream,
+    key: Any,
+    lateness: int,
+    bare: Callable[[Any], Any] = lambda value: value,
+    staggers: bool = True,
 ) -> Windows:
-    """Tumbling, sliding and cumulative windows, and the user's own, which are given what is ``bare``."""
+    """Tumbling, sliding and cumulative windows, and the user's own, which are given what is ``bare``.
+
+    Those that are staggered need the key itself.
+    """
     offset = d.one_of(0, 0, 3)
     size, step = d.one_of((20, 10), (30, 10), (20, 5), (30, 20))
+    random = f"TumblingEventTimeWindows.of({ms(size)}, {ms(offset)}, WindowStagger.RANDOM)"
     kind, text, assigner = d.one_of(
         *([("own", f"EvenAndOdd({size})", models.even_and_odd(size, bare))] if not lateness else []),
+        *([("own", random, models.staggered(size, offset, key))] if staggers and not lateness else []),
         ("tumbling", f"TumblingEventTimeWindows.of({ms(size)}, {ms(offset)})", models.tumbling(size, offset)),
         ("sliding", f"SlidingEventTimeWindows.of({ms(size)}, {ms(step)}, {ms(offset)})", models.sliding(size, step, offset)),
         (
@@ -84,9 +94,10 @@ def window(d: Drawing, of: str) -> Any:
     fires, ends, purges = models.at_end, True, False
     triggered = evicted = False
     before = after = models.keep_all
-    if drawn.kind in ("tumbling", "sliding") and d.one_of(False, False, False, True):
-        text += f".trigger(ContinuousEventTimeTrigger.of({ms(10)}))"
-        drawn.again = True  # it fires before the end, when time has come so far
+    if drawn.kind in ("tumbling", "sliding"):
+        early = d.one_of("", "", "", f".trigger(ContinuousEventTimeTrigger.of({ms(10)}))")
+        text += early
+        drawn.again = drawn.again or early != ""  # it fires before the end, when time has come so far
     if not drawn.again:
         if d.one_of(False, False, True):
             trigger, fires, ends, purges = trigger_of(d, ordered and drawn.kind != "session", drawn.kind)
@@ -246,7 +257,7 @@ def counted_windows(d: Drawing, of: str) -> Any:
 def windows_of_all(d: Drawing, of: str) -> Any:
     """Windows of all elements, which have no order among them."""
     stream = d.streams[of]
-    drawn = aligned(d, stream, lambda value: "all", 0)
+    drawn = aligned(d, stream, lambda value: "all", 0, staggers=False)
     in_place = d.changing()
     function, value = d.one_of(
         (f"process(WholeOfAll(False, {in_place}))", lambda each: ("all", each.start, models.whole(each.elements, False))),
@@ -273,7 +284,9 @@ def contents(d: Drawing, of: str) -> Any:
     by, key = keyed(d, of)
     size = d.one_of(10, 20, 30)
     text, times = d.one_of(
-        (f"TumblingEventTimeWindows.of({ms(size)})", 1), (f"SlidingEventTimeWindows.of({ms(2 * size)}, {ms(size)})", 2)
+        (f"TumblingEventTimeWindows.of({ms(size)})", 1),
+        (f"TumblingEventTimeWindows.of({ms(size)}, None, WindowStagger.NATURAL)", 1),
+        (f"SlidingEventTimeWindows.of({ms(2 * size)}, {ms(size)})", 2),
     )
     evictor = d.one_of("", "", ".evictor(CountEvictor.of(10**6))")
     how = d.one_of(f"apply(Contents({d.changing()}))", f"process(ContentsOfKey({d.changing()}))")

@@ -126,6 +126,7 @@ from holdfast.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
+    WindowStagger,
 )
 
 __all__ = [
@@ -239,6 +240,7 @@ __all__ = [
     "ValueStateDescriptor",
     "Window",
     "WindowAssigner",
+    "WindowStagger",
     "WindowFunction",
     "WindowedStream",
 ]

@@ -9,8 +9,6 @@ from holdfast.common.windows import (
     Window,
 )
 from holdfast.windowing.assigners import (
-    CumulativeEventTimeWindows,
-    CumulativeProcessingTimeWindows,
     GlobalWindows,
     MergingWindowAssigner,
     SlidingEventTimeWindows,
@@ -18,6 +16,7 @@ from holdfast.windowing.assigners import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
+    WindowStagger,
 )
 from holdfast.windowing.continuous_triggers import (
     ContinuousEventTimeTrigger,
@@ -27,6 +26,7 @@ from holdfast.windowing.counts import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
 )
+from holdfast.windowing.cumulative import CumulativeEventTimeWindows, CumulativeProcessingTimeWindows
 from holdfast.windowing.element_triggers import (
     CountTrigger,
     DeltaTrigger,
@@ -90,4 +90,5 @@ __all__ = [
     "TumblingProcessingTimeWindows",
     "Window",
     "WindowAssigner",
+    "WindowStagger",
 ]

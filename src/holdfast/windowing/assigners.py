@@ -6,29 +6,37 @@ import datetime
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, Generic
+from enum import Enum
+from typing import Any, Generic, Literal, overload
 
 from holdfast.common.time import MIN_TIMESTAMP, Duration, Time, to_milliseconds
+from holdfast.common.typeinfo import Types
 from holdfast.common.values.type_variables import WINDOW, WINDOWS, V
 from holdfast.common.windows import GlobalWindow, TimeWindow
 from holdfast.errors import ConfigurationError
 from holdfast.functions.function import RuntimeContext
+from holdfast.state.api.descriptors import ValueStateDescriptor
+from holdfast.state.keys.key_groups import key_group
 from holdfast.windowing.element_triggers import NeverTrigger
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 
 __all__ = [
-    "CumulativeEventTimeWindows",
-    "CumulativeProcessingTimeWindows",
     "GlobalWindows",
     "MergingWindowAssigner",
+    "PeriodicEventTime",
+    "PeriodicProcessingTime",
     "PeriodicWindows",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "Span",
+    "StaggeredEventTimeWindows",
+    "StaggeredProcessingTimeWindows",
+    "StaggeredWindows",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TumblingWindows",
     "WindowAssigner",
+    "WindowStagger",
     "check_timestamp",
     "span",
 ]
@@ -43,6 +51,10 @@ class WindowAssigner(ABC, Generic[V, WINDOWS]):
         @abstractmethod
         def get_current_processing_time(self) -> int:
             """The machine's time, in ms since 1970."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """The key of the element."""
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
@@ -87,6 +99,19 @@ class MergingWindowAssigner(WindowAssigner[V, WINDOWS]):
             windows: all windows of a key.
             callback: receives the merges.
         """
+
+
+class WindowStagger(Enum):
+    """How the windows of different keys lie to each other. Staggered windows do not all end, and fire, at one time."""
+
+    ALIGNED = "aligned"
+    """The windows of all keys have the same boundaries."""
+    RANDOM = "random"
+    """Each key has boundaries of its own, by its hash. They are always the same ones."""
+    NATURAL = "natural"
+    """The boundaries of each key are so that one of its windows begins at the processing time of its first element. They
+    stay, with the key's state.
+    """
 
 
 Span = Time | Duration | datetime.timedelta
@@ -155,7 +180,9 @@ class PeriodicWindows(WindowAssigner[V, TimeWindow]):
         return [TimeWindow(*window) for window in reversed(self.windows(self.pane_of(timestamp)))]
 
 
-class _EventTime(PeriodicWindows[V]):
+class PeriodicEventTime(PeriodicWindows[V]):
+    """Periodic windows by the elements' timestamps."""
+
     def assign_windows(
         self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
@@ -176,7 +203,9 @@ class _EventTime(PeriodicWindows[V]):
         return True
 
 
-class _ProcessingTime(PeriodicWindows[V]):
+class PeriodicProcessingTime(PeriodicWindows[V]):
+    """Periodic windows in processing time."""
+
     def assign_windows(
         self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
@@ -212,7 +241,7 @@ class TumblingWindows(PeriodicWindows[V]):
         return f"{type(self).__name__}{self.arguments}"
 
 
-class TumblingEventTimeWindows(TumblingWindows[V], _EventTime[V]):
+class TumblingEventTimeWindows(TumblingWindows[V], PeriodicEventTime[V]):
     """Consecutive windows of one size, by the elements' timestamps.
 
     Examples:
@@ -223,23 +252,155 @@ class TumblingEventTimeWindows(TumblingWindows[V], _EventTime[V]):
         ConfigurationError: the size is not positive, or the offset is not smaller than the size.
     """
 
+    @overload
     @staticmethod
-    def of(size: Span, offset: Span | None = None) -> TumblingEventTimeWindows[Any]:
-        """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``."""
-        return TumblingEventTimeWindows(span(size), span(offset))
+    def of(
+        size: Span, offset: Span | None = None, window_stagger: Literal[WindowStagger.ALIGNED] = WindowStagger.ALIGNED
+    ) -> TumblingEventTimeWindows[Any]: ...
+
+    @overload
+    @staticmethod
+    def of(size: Span, offset: Span | None, window_stagger: WindowStagger) -> WindowAssigner[Any, TimeWindow]: ...
+
+    @overload
+    @staticmethod
+    def of(size: Span, offset: Span | None = None, *, window_stagger: WindowStagger) -> WindowAssigner[Any, TimeWindow]: ...
+
+    @staticmethod
+    def of(
+        size: Span, offset: Span | None = None, window_stagger: WindowStagger = WindowStagger.ALIGNED
+    ) -> WindowAssigner[Any, TimeWindow]:
+        """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``.
+
+        Args:
+            size: The size of a window.
+            offset: Smaller than the size.
+            window_stagger: How much later, by less than the size, the windows of a key start.
+        """
+        aligned = TumblingEventTimeWindows[Any](span(size), span(offset))
+        if _is_aligned(window_stagger):
+            return aligned
+        return StaggeredEventTimeWindows(aligned.size, aligned.offset, window_stagger)
 
 
-class TumblingProcessingTimeWindows(TumblingWindows[V], _ProcessingTime[V]):
+class TumblingProcessingTimeWindows(TumblingWindows[V], PeriodicProcessingTime[V]):
     """Consecutive windows of one size, in processing time.
 
     Raises:
         ConfigurationError: the size is not positive, or the offset is not smaller than the size.
     """
 
+    @overload
     @staticmethod
-    def of(size: Span, offset: Span | None = None) -> TumblingProcessingTimeWindows[Any]:
-        """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``."""
-        return TumblingProcessingTimeWindows(span(size), span(offset))
+    def of(
+        size: Span, offset: Span | None = None, window_stagger: Literal[WindowStagger.ALIGNED] = WindowStagger.ALIGNED
+    ) -> TumblingProcessingTimeWindows[Any]: ...
+
+    @overload
+    @staticmethod
+    def of(size: Span, offset: Span | None, window_stagger: WindowStagger) -> WindowAssigner[Any, TimeWindow]: ...
+
+    @overload
+    @staticmethod
+    def of(size: Span, offset: Span | None = None, *, window_stagger: WindowStagger) -> WindowAssigner[Any, TimeWindow]: ...
+
+    @staticmethod
+    def of(
+        size: Span, offset: Span | None = None, window_stagger: WindowStagger = WindowStagger.ALIGNED
+    ) -> WindowAssigner[Any, TimeWindow]:
+        """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``.
+
+        Args:
+            size: The size of a window.
+            offset: Smaller than the size.
+            window_stagger: How much later, by less than the size, the windows of a key start.
+        """
+        aligned = TumblingProcessingTimeWindows[Any](span(size), span(offset))
+        if _is_aligned(window_stagger):
+            return aligned
+        return StaggeredProcessingTimeWindows(aligned.size, aligned.offset, window_stagger)
+
+
+def _is_aligned(stagger: Any) -> bool:
+    if not isinstance(stagger, WindowStagger):
+        raise TypeError(f"window_stagger is a WindowStagger, not {stagger!r}")
+    return stagger is WindowStagger.ALIGNED
+
+
+class StaggeredWindows(WindowAssigner[V, TimeWindow]):
+    """Consecutive windows of one size whose boundaries differ from key to key."""
+
+    def __init__(self, size: int, offset: int, stagger: WindowStagger) -> None:
+        self._size = size
+        self._offset = offset
+        self._stagger = stagger
+        self._began = ValueStateDescriptor("stagger", Types.LONG())
+
+    @property
+    def arguments(self) -> tuple[int, int, str]:
+        """The size and offset in ms, and the stagger's name."""
+        return self._size, self._offset, self._stagger.name
+
+    def _assign(self, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> list[TimeWindow]:
+        later = self._later_by_key(context) if self._stagger is WindowStagger.RANDOM else self._later_by_start(context)
+        start = TimeWindow.get_window_start_with_offset(timestamp, self._offset + later, self._size)
+        return [TimeWindow(start, start + self._size)]
+
+    def _later_by_key(self, context: WindowAssigner.WindowAssignerContext) -> int:
+        return key_group(context.get_current_key(), self._size)
+
+    def _later_by_start(self, context: WindowAssigner.WindowAssignerContext) -> int:
+        """Where the processing time of the key's first element was in the window of no stagger."""
+        began = context.get_runtime_context().get_state(self._began)
+        later: int | None = began.value()
+        if later is None:
+            later = context.get_current_processing_time() % self._size
+            began.update(later)
+        return later
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size}, {self._offset}, {self._stagger.name})"
+
+
+class StaggeredEventTimeWindows(StaggeredWindows[V]):
+    """Staggered windows by the elements' timestamps, of ``TumblingEventTimeWindows.of(..., window_stagger=...)``."""
+
+    def assign_windows(
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the window of the key that contains the timestamp.
+
+        Raises:
+            ValueError: the element has no timestamp.
+        """
+        check_timestamp(timestamp)
+        return self._assign(timestamp, context)
+
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
+        """An `EventTimeTrigger`."""
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Always True."""
+        return True
+
+
+class StaggeredProcessingTimeWindows(StaggeredWindows[V]):
+    """Staggered windows in processing time, of ``TumblingProcessingTimeWindows.of(..., window_stagger=...)``."""
+
+    def assign_windows(
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the window of the key that contains the current processing time."""
+        return self._assign(context.get_current_processing_time(), context)
+
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
+        """A `ProcessingTimeTrigger`."""
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Always False."""
+        return False
 
 
 class _Sliding(PeriodicWindows[V]):
@@ -270,7 +431,7 @@ class _Sliding(PeriodicWindows[V]):
         return f"{type(self).__name__}{self.arguments}"
 
 
-class SlidingEventTimeWindows(_Sliding[V], _EventTime[V]):
+class SlidingEventTimeWindows(_Sliding[V], PeriodicEventTime[V]):
     """Windows of one size that overlap, by the elements' timestamps.
 
     Examples:
@@ -288,7 +449,7 @@ class SlidingEventTimeWindows(_Sliding[V], _EventTime[V]):
         return SlidingEventTimeWindows(span(size), span(slide), span(offset))
 
 
-class SlidingProcessingTimeWindows(_Sliding[V], _ProcessingTime[V]):
+class SlidingProcessingTimeWindows(_Sliding[V], PeriodicProcessingTime[V]):
     """Windows of one size that overlap, in processing time.
 
     Raises:
@@ -299,64 +460,6 @@ class SlidingProcessingTimeWindows(_Sliding[V], _ProcessingTime[V]):
     def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingProcessingTimeWindows[Any]:
         """Create an assigner; a window starts at each multiple of ``slide`` (since 1970, UTC) plus ``offset``."""
         return SlidingProcessingTimeWindows(span(size), span(slide), span(offset))
-
-
-class _Cumulative(PeriodicWindows[V]):
-    """Windows that begin together at each multiple of the maximum size, and end one step after another."""
-
-    def __init__(self, max_size: int, step: int, offset: int) -> None:
-        if max_size <= 0 or step <= 0 or max_size % step:
-            raise ConfigurationError(
-                f"the windows' greatest size must be a multiple of their step, got {max_size} ms and {step} ms"
-            )
-        if abs(offset) >= max_size:
-            raise ConfigurationError(
-                f"the offset must be smaller than the windows' greatest size of {max_size} ms, got {offset} ms"
-            )
-        super().__init__(max_size, step, offset)
-        self.arguments = max_size, step, offset
-        self.ends = step, offset
-
-    def windows(self, pane: int) -> list[tuple[int, int]]:
-        """The windows that contain the pane."""
-        start = pane - (pane - self._offset) % self._size
-        return [(start, end) for end in range(pane + self._pane, start + self._size + 1, self._pane)]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}{self.arguments}"
-
-
-class CumulativeEventTimeWindows(_Cumulative[V], _EventTime[V]):
-    """Windows that grow by a step up to a maximum size, by the elements' timestamps; for example hourly totals of the day.
-
-    Like Flink SQL's ``CUMULATE``.
-
-    Examples:
-        >>> windows = CumulativeEventTimeWindows.of(Time.days(1), Time.hours(1))
-        >>> windows.windows(22 * 3_600_000)
-        [(0, 82800000), (0, 86400000)]
-
-    Raises:
-        ConfigurationError: the maximum size is not a multiple of the step, or the offset is not smaller than it.
-    """
-
-    @staticmethod
-    def of(max_size: Span, step: Span, offset: Span | None = None) -> CumulativeEventTimeWindows[Any]:
-        """Create an assigner; windows start at multiples of ``max_size`` (since 1970, UTC) plus ``offset``."""
-        return CumulativeEventTimeWindows(span(max_size), span(step), span(offset))
-
-
-class CumulativeProcessingTimeWindows(_Cumulative[V], _ProcessingTime[V]):
-    """Windows that grow by a step up to a maximum size, in processing time.
-
-    Raises:
-        ConfigurationError: the maximum size is not a multiple of the step, or the offset is not smaller than it.
-    """
-
-    @staticmethod
-    def of(max_size: Span, step: Span, offset: Span | None = None) -> CumulativeProcessingTimeWindows[Any]:
-        """Create an assigner; windows start at multiples of ``max_size`` (since 1970, UTC) plus ``offset``."""
-        return CumulativeProcessingTimeWindows(span(max_size), span(step), span(offset))
 
 
 class GlobalWindows(WindowAssigner[V, GlobalWindow]):

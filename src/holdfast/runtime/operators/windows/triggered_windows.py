@@ -79,6 +79,9 @@ class _AssignerContext(WindowAssigner.WindowAssignerContext):
     def get_current_processing_time(self) -> int:
         return self._operator.context.clock.processing_time
 
+    def get_current_key(self) -> Any:
+        return None if self.space is None else self.space.key
+
     def get_runtime_context(self) -> UserRuntimeContext:
         if self._runtime_context is None:
             self._runtime_context = UserRuntimeContext(self._operator.context, self.space)

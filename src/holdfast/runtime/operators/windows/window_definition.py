@@ -16,17 +16,17 @@ from holdfast.functions.aggregates import Aggregates
 from holdfast.runtime.operators.windows.window_base import WindowSpec
 from holdfast.runtime.operators.windows.window_content import Accumulator, Reduced
 from holdfast.windowing.assigners import (
-    CumulativeEventTimeWindows,
-    CumulativeProcessingTimeWindows,
     GlobalWindows,
     MergingWindowAssigner,
     PeriodicWindows,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    StaggeredWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
 from holdfast.windowing.counts import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+from holdfast.windowing.cumulative import CumulativeEventTimeWindows, CumulativeProcessingTimeWindows
 from holdfast.windowing.evictors import Evictor
 from holdfast.windowing.sessions import SessionWindows
 
@@ -90,19 +90,19 @@ def described(spec: WindowSpec, form: str) -> dict[str, Any]:
 def _kind(assigner: Any) -> str:
     if isinstance(assigner, MergingWindowAssigner):
         return "sessions" if isinstance(assigner, SessionWindows) else "own windows that merge"
-    if isinstance(assigner, PeriodicWindows):
+    if isinstance(assigner, (PeriodicWindows, StaggeredWindows)):
         return "windows of time"
     if isinstance(assigner, GlobalWindows):
         return "global windows"
     return _BY_NUMBER if isinstance(assigner, _COUNTS) else "own windows"
 
 
-def named(assigner: Any) -> tuple[str, list[int]]:
+def named(assigner: Any) -> tuple[str, list[Any]]:
     """The assigner's class and arguments; a subclass of one of Holdfast's has its form."""
     if isinstance(assigner, PeriodicWindows):
         names = [each.__name__ for each in type(assigner).__mro__]
         return next((name for name in names if name in _PERIODIC), names[0]), list(assigner.arguments)
-    if isinstance(assigner, _COUNTS):
+    if isinstance(assigner, (*_COUNTS, StaggeredWindows)):
         return type(assigner).__name__, list(assigner.arguments)
     return type(assigner).__name__, []
 
