@@ -283,6 +283,41 @@ def subtract_box(group: Any, value: Any, total: Any) -> Any:
     return total
 
 
+def add_tenfold(key: Any, value: Any, total: Any) -> Any:
+    return total + value * 10
+
+
+def add_box_tenfold(key: Any, value: Any, total: Any) -> Any:
+    value[0] *= 10
+    return add_box(key, value, total)
+
+
+def sum_of_both(one: Any, other: Any) -> Any:
+    return one + other
+
+
+def sum_of_boxes(one: Any, other: Any) -> Any:
+    """Adds the second list of a number to the first, and changes both."""
+    return add_box(None, other, one)
+
+
+def merge(key: Any, one: Any, other: Any) -> Any:
+    return one + other
+
+
+def merge_boxes(key: Any, one: Any, other: Any) -> Any:
+    """Merges two lists of a number into the second one, and changes the first."""
+    other[0] += one[0]
+    one[0] = -999
+    return other
+
+
+def of_window(pair: Any) -> Any:
+    """A row of a windowed table, with the window in the key."""
+    key, start, end = pair[0]
+    return f"{key} {start} {end}", pair[1]
+
+
 class Newest(KeyedProcessFunction):
     """At the end of all time, the newest change of each key, unless it deletes."""
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from . import drawing, expiring, joins, processing_time, window_drawing
+from . import drawing, expiring, grouped_tables, joins, processing_time, window_drawing
 from .drawing import Drawing, Program, source
 
 OPERATIONS = [
     *drawing.OPERATIONS,
     *window_drawing.OPERATIONS,
     *joins.OPERATIONS,
+    *grouped_tables.OPERATIONS,
     *processing_time.OPERATIONS,
     *expiring.OPERATIONS,
 ]

@@ -3,6 +3,28 @@
 from __future__ import annotations
 
 from holdfast.table.builder import StreamsBuilder
-from holdfast.table.tables import KGroupedStream, KGroupedTable, KStream, KTable
+from holdfast.table.grouped import CogroupedKStream, KGroupedStream, KGroupedTable
+from holdfast.table.tables import KStream, KTable
+from holdfast.table.windowed_streams import (
+    SessionWindowedCogroupedKStream,
+    SessionWindowedKStream,
+    TimeWindowedCogroupedKStream,
+    TimeWindowedKStream,
+)
+from holdfast.table.windows import SessionWindows, TimeWindows, Windowed
 
-__all__ = ["KGroupedStream", "KGroupedTable", "KStream", "KTable", "StreamsBuilder"]
+__all__ = [
+    "CogroupedKStream",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "StreamsBuilder",
+    "TimeWindowedCogroupedKStream",
+    "TimeWindowedKStream",
+    "TimeWindows",
+    "Windowed",
+]

@@ -12,7 +12,8 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.operations.function_checks import check_function
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.table.cluster import Cluster, register
-from holdfast.table.tables import KStream, KTable, Span
+from holdfast.table.tables import KStream, KTable
+from holdfast.table.windows import Span
 
 __all__ = ["StreamsBuilder"]
 

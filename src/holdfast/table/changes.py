@@ -6,7 +6,7 @@ old value of a change is the new value of the one before, so a change can be tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
@@ -20,6 +20,7 @@ from holdfast.runtime.records.copies import copied
 __all__ = [
     "Aggregate",
     "Change",
+    "Cogrouped",
     "JoinForeignKey",
     "JoinTable",
     "JoinTables",
@@ -30,6 +31,7 @@ __all__ = [
     "Reduced",
     "Regroup",
     "Subscribe",
+    "added",
     "changed",
     "changelog",
     "key_of",
@@ -246,6 +248,27 @@ class Reduced:
     def __call__(self, group: Any, value: Any, aggregate: Any) -> Any:
         """Return the new aggregate."""
         return value if aggregate is None else self._function(aggregate, value)
+
+
+def added(pair: tuple[Any, Any]) -> tuple[tuple[Any, Any, None], ...]:
+    """What a pair adds to an aggregate: one without a value adds nothing."""
+    return () if pair[1] is None else ((pair[0], pair[1], None),)
+
+
+class Cogrouped:
+    """Adds values of several streams to one aggregate: pairs of a stream's number and a value of it."""
+
+    def __init__(self, aggregators: Sequence[Callable[[Any, Any, Any], Any]]) -> None:
+        self._aggregators = aggregators
+
+    def __call__(self, key: Any, value: tuple[int, Any], aggregate: Any) -> Any:
+        """Return the new aggregate."""
+        return self._aggregators[value[0]](key, value[1], aggregate)
+
+    @staticmethod
+    def numbered(number: int) -> Callable[[tuple[Any, Any]], tuple[Any, ...]]:
+        """What a pair of a stream adds."""
+        return lambda pair: () if pair[1] is None else ((pair[0], (number, pair[1]), None),)
 
 
 class Regroup:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, cast, overload
 
 from holdfast.common.serialization import SerializationSchema
-from holdfast.common.time import Duration, Time, to_milliseconds
-from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
 from holdfast.common.values.type_variables import R, S, T
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.data_stream_sink import DataStreamSink
 from holdfast.datastream.operations.function_checks import check_function, check_type
-from holdfast.datastream.operations.ranking import check_offset
 from holdfast.datastream.operations.two_inputs import two_inputs
 from holdfast.errors import ConfigurationError
-from holdfast.table.best import Best
 from holdfast.table.changes import (
-    Aggregate,
     Change,
     JoinForeignKey,
     JoinTable,
@@ -29,23 +24,18 @@ from holdfast.table.changes import (
     LatestVersion,
     Mapped,
     Materialize,
-    Reduced,
     Regroup,
     Subscribe,
     changelog,
     key_of,
-    nothing,
-    one_less,
-    one_more,
     owner_of,
 )
 from holdfast.table.cluster import cluster_of
 from holdfast.table.variables import K, V
 from holdfast.table.versions import JoinVersions, KeptVersion, MappedVersion, VersionedFactory
+from holdfast.table.windows import Span, milliseconds
 
-__all__ = ["KGroupedStream", "KGroupedTable", "KStream", "KTable"]
-
-Span = Time | Duration | datetime.timedelta
+__all__ = ["KStream", "KTable"]
 
 
 class KStream(Generic[K, V]):
@@ -120,7 +110,7 @@ class KStream(Generic[K, V]):
                 watermark has passed by more is dropped.
         """
         if history_retention is not None:
-            retention = _milliseconds(history_retention, "history_retention", "to_table()")
+            retention = milliseconds(history_retention, "history_retention", "to_table()")
             return _VersionedTable(self._pairs, retention, check_type(value_type, "the value_type of to_table()"))
         return KTable(self._pairs.key_by(key_of).process(Materialize(value_type)).name("KStream.to_table"))
 
@@ -175,53 +165,21 @@ class _Pair:
         return self._key(element), element if self._value is None else self._value(element)
 
 
-class KGroupedStream(Generic[K, V]):
-    """The grouped pairs of a stream, as returned by ``KStream.group_by_key``. Pairs with the value None are left out."""
-
-    def __init__(self, pairs: DataStream[Any]) -> None:
-        self._pairs = pairs
-
-    def aggregate(
-        self, initializer: Callable[[], R], aggregator: Callable[[K, V, R], R], value_type: TypeInformation | None = None
-    ) -> KTable[K, R]:
-        """Aggregate the values of each key.
-
-        Args:
-            initializer: A callable that returns the aggregate of no value.
-            aggregator: A callable ``(key, value, aggregate) -> aggregate``.
-            value_type: The declared type of the aggregates.
-        """
-        check_function(initializer, "apply", (), "aggregate() of a KGroupedStream")
-        check_function(aggregator, "apply", ("key", "value", "aggregate"), "aggregate() of a KGroupedStream")
-        return self._aggregated(Aggregate(initializer, aggregator, None, value_type), "aggregate")
-
-    def count(self) -> KTable[K, int]:
-        """Count the values of each key."""
-        return self._aggregated(Aggregate(int, one_more, None, Types.LONG()), "count")
-
-    def reduce(self, reducer: Callable[[V, V], V], value_type: TypeInformation | None = None) -> KTable[K, V]:
-        """Combine the values of each key by a callable ``(aggregate, value) -> aggregate``, e.g. for running totals."""
-        check_function(reducer, "apply", ("aggregate", "value"), "reduce() of a KGroupedStream")
-        return self._aggregated(Aggregate(nothing, Reduced(reducer), None, value_type), "reduce")
-
-    def _aggregated(self, function: Aggregate, how: str) -> KTable[K, Any]:
-        added = self._pairs.flat_map(_added).name("KStream.group_by_key")
-        return KTable(added.key_by(key_of).process(function).name(f"KGroupedStream.{how}"))
-
-
-def _added(pair: tuple[Any, Any]) -> tuple[tuple[Any, Any, None], ...]:
-    return () if pair[1] is None else ((pair[0], pair[1], None),)
-
-
 class KTable(Generic[K, V]):
     """A table: for each key its newest value. ``KStream.to_table()`` makes one.
 
     It is kept where an operation needs it (joins, aggregations). ``to_stream()`` emits its changes.
     """
 
-    def __init__(self, changes: DataStream[Any]) -> None:
-        """Create a table of its changes: triples of key, new value and old value."""
+    def __init__(self, changes: DataStream[Any], closes_after: int | None = None) -> None:
+        """Create a table of its changes: triples of key, new value and old value.
+
+        Args:
+            changes: The changes.
+            closes_after: Of a windowed table: how far from its end the watermark closes a window, in ms.
+        """
         self._stream = changes
+        self._closes_after = closes_after
 
     @property
     def _changes(self) -> DataStream[Any]:
@@ -230,12 +188,12 @@ class KTable(Generic[K, V]):
     def filter(self, predicate: Callable[[K, V], Any]) -> KTable[K, V]:
         """Keep the rows for which the predicate ``(key, value) -> bool`` holds. A row that no longer does is deleted."""
         check_function(predicate, "test", ("key", "value"), "filter() of a KTable")
-        return KTable(self._changes.flat_map(Kept(predicate, True)).name("KTable.filter"))
+        return KTable(self._changes.flat_map(Kept(predicate, True)).name("KTable.filter"), self._closes_after)
 
     def filter_not(self, predicate: Callable[[K, V], Any]) -> KTable[K, V]:
         """Keep the rows for which the predicate ``(key, value) -> bool`` does not hold."""
         check_function(predicate, "test", ("key", "value"), "filter_not() of a KTable")
-        return KTable(self._changes.flat_map(Kept(predicate, False)).name("KTable.filter_not"))
+        return KTable(self._changes.flat_map(Kept(predicate, False)).name("KTable.filter_not"), self._closes_after)
 
     def map_values(self, mapper: Callable[[V], R]) -> KTable[K, R]:
         """Convert the values; a row whose value becomes None is deleted.
@@ -243,7 +201,7 @@ class KTable(Generic[K, V]):
         The mapper must give equal values for equal ones: old values are converted again.
         """
         check_function(mapper, "apply", ("value",), "map_values() of a KTable")
-        return KTable(self._changes.flat_map(Mapped(mapper)).name("KTable.map_values"))
+        return KTable(self._changes.flat_map(Mapped(mapper)).name("KTable.map_values"), self._closes_after)
 
     def to_stream(self) -> KStream[K, V]:
         """Emit the changes: pairs of key and new value; the value None says that the key was deleted."""
@@ -362,7 +320,7 @@ class _VersionedTable(KTable[K, V]):
     def _joined(
         self, pairs: DataStream[Any], joiner: Any, how: str, keeps_left: bool, grace_period: Span | None
     ) -> DataStream[Any]:
-        grace = None if grace_period is None else _milliseconds(grace_period, "grace_period", f"{how}() of a KStream")
+        grace = None if grace_period is None else milliseconds(grace_period, "grace_period", f"{how}() of a KStream")
         if grace is not None and grace > self._retention:
             raise ConfigurationError(
                 f"{how}() of a KStream has a grace_period of {grace} ms, but the table keeps replaced values for "
@@ -375,83 +333,8 @@ class _VersionedTable(KTable[K, V]):
         return joined.name(f"KStream.{how}")
 
 
-def _milliseconds(span: Span, name: str, where: str) -> int:
-    """The length of a span that may not be negative."""
-    try:
-        length = to_milliseconds(span)
-    except TypeError:
-        raise TypeError(f"the {name} of {where} is a Time or a Duration, not {span!r}.") from None
-    if length < 0:
-        raise ConfigurationError(f"the {name} of {where} may not be negative: {span!r}.")
-    return length
-
-
 def _newest(change: Change) -> tuple[Any, Any]:
     return change[0], change[1]
 
 
-class KGroupedTable(Generic[K, V]):
-    """The grouped rows of a table, as returned by ``KTable.group_by``."""
-
-    def __init__(self, groups: DataStream[Any]) -> None:
-        self._groups = groups
-
-    def aggregate(
-        self,
-        initializer: Callable[[], R],
-        adder: Callable[[K, V, R], R],
-        subtractor: Callable[[K, V, R], R],
-        value_type: TypeInformation | None = None,
-    ) -> KTable[K, R]:
-        """Aggregate the values of each group. Every change of the table changes the aggregates of its groups.
-
-        Args:
-            initializer: A callable that returns the aggregate of no value.
-            adder: A callable ``(group, value, aggregate) -> aggregate`` that adds a value.
-            subtractor: A callable ``(group, value, aggregate) -> aggregate`` that takes a value back; None deletes the
-                group.
-            value_type: The declared type of the aggregates.
-        """
-        where = "aggregate() of a KGroupedTable"
-        check_function(initializer, "apply", (), where)
-        check_function(adder, "apply", ("group", "value", "aggregate"), where)
-        check_function(subtractor, "apply", ("group", "value", "aggregate"), where)
-        return self._aggregated(Aggregate(initializer, adder, subtractor, value_type), "aggregate")
-
-    def count(self) -> KTable[K, int]:
-        """Count the rows of each group."""
-        return self._aggregated(Aggregate(int, one_more, one_less, Types.LONG()), "count")
-
-    def reduce(
-        self, adder: Callable[[V, V], V], subtractor: Callable[[V, V], V], value_type: TypeInformation | None = None
-    ) -> KTable[K, V]:
-        """Combine the values of each group.
-
-        Args:
-            adder: A callable ``(aggregate, value) -> aggregate`` that adds a value; the first one is the aggregate.
-            subtractor: A callable ``(aggregate, value) -> aggregate`` that takes a value back. None deletes the group.
-            value_type: The declared type of the values.
-        """
-        check_function(adder, "apply", ("aggregate", "value"), "reduce() of a KGroupedTable")
-        check_function(subtractor, "apply", ("aggregate", "value"), "reduce() of a KGroupedTable")
-        return self._aggregated(Aggregate(nothing, Reduced(adder), Reduced(subtractor), value_type), "reduce")
-
-    def top_n(self, n: int, order_by: Callable[[V], Any], *, descending: bool = True, offset: int = 0) -> KTable[K, list[V]]:
-        """Keep the ``n`` best values of each group as a list, the best first; of equal ones, those that came first.
-
-        All rows are kept: when one of the best gets worse or is deleted, the next one takes its place.
-
-        Args:
-            n: The number of values.
-            order_by: A callable ``value -> value to order by``.
-            descending: Whether larger is better.
-            offset: How many of the best are left out: the list has the ranks ``offset + 1`` to ``offset + n``.
-        """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ConfigurationError(f"top_n() keeps a positive number of values, not {n!r}.")
-        check_offset(offset, "values")
-        check_function(order_by, "apply", ("value",), "order_by of top_n()")
-        return self._aggregated(Best(n, order_by, descending, offset), "top_n")
-
-    def _aggregated(self, function: Aggregate | Best, how: str) -> KTable[K, Any]:
-        return KTable(self._groups.key_by(key_of).process(function).name(f"KGroupedTable.{how}"))
+from holdfast.table.grouped import KGroupedStream, KGroupedTable  # noqa: E402

@@ -22,15 +22,14 @@ from holdfast.functions.defined_state import DefinedState
 from holdfast.runtime.operators.co import KeyedCoProcess
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.joins.versions import Versions
-from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.records.copies import copied
-from holdfast.runtime.records.records import RecordBatch
 from holdfast.table.changes import Change, changed
+from holdfast.table.lateness import Lateness, TimedProcess
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["JoinVersions", "KeptVersion", "Lateness", "MappedVersion", "NewestVersion", "VersionedFactory"]
+__all__ = ["JoinVersions", "KeptVersion", "MappedVersion", "NewestVersion", "VersionedFactory"]
 
 
 class KeptVersion:
@@ -56,28 +55,6 @@ class MappedVersion:
         """Return the converted version."""
         key, value = version
         return key, None if value is None else self._mapper(value)
-
-
-class Lateness:
-    """Judges the elements of a function by the watermark."""
-
-    def __init__(self) -> None:
-        self.late_by = MIN_TIMESTAMP
-        """The watermark that decides which elements are late: that of their own split just before them."""
-        self.dropped: tuple[list[Any], list[int]] = ([], [])
-        """The late versions that the operator has not counted yet, and their timestamps."""
-
-    def passed(self, stamp: int, allowed: int) -> bool:
-        """Whether an element is later than it is allowed to be, in ms."""
-        return stamp + allowed <= self.late_by
-
-    def drops(self, value: Any, stamp: int, allowed: int) -> bool:
-        """Whether a version is too late; it is counted then."""
-        late = self.passed(stamp, allowed)
-        if late:
-            self.dropped[0].append(value)
-            self.dropped[1].append(stamp)
-        return late
 
 
 class _Retaining(DefinedState):
@@ -203,23 +180,7 @@ class JoinVersions(_Retaining, KeyedCoProcessFunction[Any, Any, Any, Any]):
         return () if row is None and not self._keeps_left else [(key, self._joiner(value, copied(row))) for value in values]
 
 
-class _Versioned(KeyedProcess):
-    """Calls a function with versions of a table, and tells it which are late."""
-
-    def process_by(self, function: Callable[[Any, Any], Any], batch: RecordBatch) -> None:
-        if (at := batch.untimed()) is not None:
-            assert batch.keys is not None
-            told = ValueError("the element has no timestamp, which a versioned table needs: assign timestamps before it")
-            raise self.fail(told, batch.values[at], batch.keys[at])
-        lateness = self.function.lateness
-        lateness.late_by = self.context.clock.passed
-        super().process_by(function, batch)
-        if lateness.dropped[0]:
-            self.context.emit_late(None, *lateness.dropped)
-            lateness.dropped = ([], [])
-
-
-class _VersionedJoin(_Versioned, KeyedCoProcess):
+class _VersionedJoin(TimedProcess, KeyedCoProcess):
     """An operator whose event time, and that of its results, is behind by the grace period."""
 
     def __init__(self, function: Any, grace: int) -> None:
@@ -261,7 +222,7 @@ class VersionedFactory(FunctionFactory):
     @staticmethod
     def newest(value_type: TypeInformation | None, retention: int) -> VersionedFactory:
         """The changes of the newest versions."""
-        return VersionedFactory(_Versioned, NewestVersion(value_type, retention), allowed=retention)
+        return VersionedFactory(TimedProcess, NewestVersion(value_type, retention), allowed=retention)
 
     @staticmethod
     def join(function: JoinVersions, retention: int, grace: int | None) -> VersionedFactory:

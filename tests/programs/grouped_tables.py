@@ -1,0 +1,120 @@
+"""Draws aggregates of grouped streams, of one or several, with and without windows; see `drawing`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from . import functions, models
+from . import more_functions as more
+from .drawing import Drawing
+from .joins import other_of
+from .models import Element, Stream
+from .window_drawing import ms
+
+Rows = dict[Any, int]
+
+
+def grouped(d: Drawing, of: str) -> Any:
+    """Totals and counts, to their newest rows: what comes before them depends on the order between inputs."""
+    stream, inputs = weighed(d.input_of(of), 1), [of]
+    # The values are numbers, or lists of one number that functions change in place.
+    boxed = d.one_of(False, True)
+    value, end = ("boxed_or_none", ".map_values(unboxed)") if boxed else ("number_or_none", "")
+    new, added, tenfold, merged = (
+        ("new_box", "add_box", "add_box_tenfold", "merge_boxes") if boxed else ("int", "add", "add_tenfold", "merge")
+    )
+    text = f"KStream.of({of}, key_of, {value}).group_by_key()"
+    several = d.one_of(False, True)
+    if several:
+        other = other_of(d, of)
+        inputs.append(other)
+        text += f".cogroup({added}).cogroup(KStream.of({other}, key_of, {value}).group_by_key(), {tenfold})"
+        stream = models.united(stream, weighed(d.input_of(other), 10))
+    kind = d.one_of("time", "time", "session", *(["none"] if several else []))
+    if kind == "session" and not stream.ordered and not stream.punctual:
+        return False  # which sessions a late element meets depends on the order
+    grace = d.one_of(0, 0, 10, 30)
+    told = "to_stream().to_data_stream().map(of_window)"
+    aggregated = [new] if several else [new, added]
+    if kind == "none":
+        rows, told = totals(stream), "to_stream().to_data_stream()"
+    elif kind == "time":
+        size, advance = d.one_of((20, 20), (20, 10), (30, 20))
+        windows = f"TimeWindows.of_size_and_grace({ms(size)}, {ms(grace)}).advance_by({ms(advance)})"
+        if not grace and size == advance:
+            windows = f"TimeWindows.of_size_with_no_grace({ms(size)})"
+        text += f".windowed_by({windows})"
+        rows = in_windows(stream, size, advance, grace)
+    else:
+        gap = d.one_of(10, 15, 20)
+        windows = f"SessionWindows.of_inactivity_gap_and_grace({ms(gap)}, {ms(grace)})"
+        if not grace:
+            windows = f"SessionWindows.of_inactivity_gap_with_no_grace({ms(gap)})"
+        text += f".windowed_by({windows})"
+        rows = in_sessions(stream, gap, grace)
+        aggregated.append(merged)
+    how = f"aggregate({', '.join(aggregated)}){end}"
+    if not several:
+        how = d.one_of(how, f"reduce({'sum_of_boxes' if boxed else 'sum_of_both'}){end}")
+    elements = tuple(Element((key, 0, value), functions.END) for key, value in rows.items())
+    call = f"{text}.{how}.{told}.key_by(key_of).process(Newest())"
+    return d.add(call, Stream(elements, ordered=False), *inputs, stage=2)
+
+
+def counted(d: Drawing, of: str) -> Any:
+    """Counts of windows."""
+    stream = d.input_of(of)
+    stream = models.each(stream, lambda v: [] if more.number_or_none(v) is None else [(*v[:2], 1)])
+    grace = d.one_of(0, 20)
+    windows, rows = f"TimeWindows.of_size_and_grace({ms(20)}, {ms(grace)})", in_windows(stream, 20, 20, grace)
+    if (stream.ordered or stream.punctual) and d.one_of(False, True):
+        windows, rows = f"SessionWindows.of_inactivity_gap_and_grace({ms(15)}, {ms(grace)})", in_sessions(stream, 15, grace)
+    elements = tuple(Element((key, 0, value), functions.END) for key, value in rows.items())
+    text = f"KStream.of({of}, key_of, number_or_none).group_by_key().windowed_by({windows}).count()"
+    call = f"{text}.to_stream().to_data_stream().map(of_window).key_by(key_of).process(Newest())"
+    return d.add(call, Stream(elements, ordered=False), of, stage=2)
+
+
+def weighed(stream: Stream, weight: int) -> Stream:
+    """The numbers that a stream adds; None adds nothing."""
+    return models.each(stream, lambda v: [] if more.number_or_none(v) is None else [(*v[:2], v[2] * weight)])
+
+
+def totals(stream: Stream) -> Rows:
+    return {key: sum(each.value[2] for each in mine) for key, mine in stream.by_key.items()}
+
+
+def in_windows(stream: Stream, size: int, advance: int, grace: int) -> Rows:
+    """Totals of time windows: a window is closed when the watermark has reached its last moment and the grace period."""
+    rows: Rows = defaultdict(int)
+    for each in stream.elements:
+        last = each.timestamp - each.timestamp % advance
+        for start in range(last, max(each.timestamp - size, -1), -advance):
+            if each.passed < start + size - 1 + grace:
+                rows[f"{each.value[0]} {start} {start + size}"] += each.value[2]
+    return dict(rows)
+
+
+def in_sessions(stream: Stream, gap: int, grace: int) -> Rows:
+    """Totals of sessions: of elements that are the gap from each other at most."""
+    rows: Rows = {}
+    for key, mine in stream.by_key.items():
+        sessions: list[tuple[int, int, int]] = []
+        for each in mine:
+            its = (each.timestamp, each.timestamp, each.value[2])
+            met = [
+                one
+                for one in sessions
+                if one[1] + gap + grace > each.passed and one[0] <= its[1] + gap and one[1] >= its[0] - gap
+            ]
+            whole = [*met, its]
+            first, last = min(one[0] for one in whole), max(one[1] for one in whole)
+            if last + gap + grace > each.passed:
+                sessions = [one for one in sessions if one not in met]
+                sessions.append((first, last, sum(one[2] for one in whole)))
+        rows.update({f"{key} {first} {last}": total for first, last, total in sessions})
+    return rows
+
+
+OPERATIONS = [grouped, grouped, counted]
