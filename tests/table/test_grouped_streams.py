@@ -78,7 +78,7 @@ def the_aggregates_of_several_streams_are_those_of_kafka_streams(name: str):
     assert rows(text, build, told) == wanted.split()
 
 
-def each_of_several_streams_has_an_aggregator_of_its_own():
+def test_each_of_several_streams_has_an_aggregator_of_its_own():
     text, wanted = MIXED[""]
     found = rows(text, lambda one, two, _: one.cogroup(added).cogroup(two, removed).aggregate(zero), told)
     assert found == wanted.split()
@@ -121,7 +121,7 @@ def the_counts_of_windows_are_those_of_kafka_streams(case: str):
     assert found == wanted.split()
 
 
-def values_of_a_window_are_reduced_and_aggregated():
+def the_values_of_a_window_are_reduced_and_aggregated():
     text = "0:k=a@0 0:k=b@1 0:k=c@12"
     tumbling = TimeWindows.of_size_with_no_grace(Time.milliseconds(10))
     sessions = SessionWindows.of_inactivity_gap_with_no_grace(Time.milliseconds(10))
@@ -146,7 +146,7 @@ def changing(key: Any, value: list[Any], aggregate: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["time", "session"])
-def functions_of_windows_may_change_what_they_are_given(kind: str):
+def the_functions_of_windows_may_change_what_they_are_given(kind: str):
     def build(env: Any) -> None:
         records = [(0, "k", ["v"], 0), (0, "k", ["v"], 1), (0, "k", ["v"], 2)]
         source = env.from_source(SplitSource({"all": records}, 1), STREAM_TIME, "source")
@@ -190,7 +190,7 @@ def a_session_that_is_closed_takes_no_element_that_is_near_it():
     assert [each for each in found if each.startswith("k")] == ["k@100/100=a", "k@108/108=b"]
 
 
-def windows_that_are_not_stored_are_refused():
+def the_windows_that_are_not_stored_are_refused():
     def of(size: int, grace: int) -> AggregateWindows:
         return AggregateWindows(TimeWindows(size, grace, size), int, one_more)
 
@@ -204,7 +204,7 @@ def windows_that_are_not_stored_are_refused():
         sessions.continuing(of(10, 5).definition())
 
 
-def wrong_arguments_of_groups_and_windows_are_refused():
+def test_wrong_arguments_of_groups_and_windows_are_refused():
     env, other = (StreamExecutionEnvironment.get_execution_environment() for _ in range(2))
     group, foreign = (KStream.of(e.from_collection([("k", 1)]), lambda r: r[0]).group_by_key() for e in (env, other))
     together = group.cogroup(lambda key, value, total: total)
