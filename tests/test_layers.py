@@ -19,7 +19,7 @@ STREAMS = {
         *("data_stream", "keyed_stream", "windowed_stream", "all_windowed_stream", "connected_streams", "joined_streams"),
         *("operations.batch_operations", "operations.environment_sources", "stream_execution_environment"),
     )
-}
+} | {f"holdfast.table.{name}" for name in ("tables", "grouped", "windowed_streams")}
 """A fluent API: the methods of these classes return objects of each other."""
 
 

@@ -337,4 +337,5 @@ def _newest(change: Change) -> tuple[Any, Any]:
     return change[0], change[1]
 
 
+# KStream and KTable make these, which make tables: this module comes first.
 from holdfast.table.grouped import KGroupedStream, KGroupedTable  # noqa: E402
