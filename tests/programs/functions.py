@@ -33,6 +33,8 @@ from holdfast.datastream import (
 )
 
 END = 10**15
+KEYS_OF_ROWS = ("x", "y", "z")
+"""Keys of global tables, by the remainders of numbers."""
 """Only the end of the input brings time here."""
 LATE = OutputTag("late")
 ODD = OutputTag("odd")

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import strategies as st
+
 from cep.model import Model
 from cep.patterns import parse
 
@@ -281,6 +283,36 @@ def stream_and_table(d: Drawing, of: str) -> Any:
     return d.add(call, model, of, other, stage=1)
 
 
+def global_table(d: Drawing, of: str) -> Any:
+    """A table that is whole before the stream begins: its source is read at once."""
+    name = f"{d.next_name()}rows"
+    records = [(key, 0, number) for key, number in d.draw(ROWS)]
+    d.sources[name] = {f"{name}-0": [list(each) if d.in_place else each for each in records]}
+    boxed = d.one_of(False, True)
+    value, joined = ("boxed_or_none", "Boxed(88, 99)") if boxed else ("number_or_none", "joined(88, 99)")
+    source = f'env.from_source(SplitSource({name.upper()}, 0, seed), WatermarkStrategy.no_watermarks(), "{name}")'
+    table = f'KStream.of({source}.uid("{name}"), key_of, {value}).to_global_table()'
+    how = d.one_of("join", "left_join")
+    elements = []
+    for each in d.streams[of].elements:
+        row = newest(records, functions.KEYS_OF_ROWS[each.value[2] % 3])
+        if row is not None or how == "left_join":
+            elements.append(replace(each, value=(each.value[0], 0, each.value[2] * 100 + (row or 99))))
+    numbers = "boxed_number" if boxed else "number_of"
+    named = "lambda key, value: KEYS_OF_ROWS[value[0] % 3]" if boxed else "lambda key, value: KEYS_OF_ROWS[value % 3]"
+    text = f"KStream.of({of}, key_of, {numbers}).{how}({table}, {named}, {joined}).to_data_stream().map(of_joined)"
+    return d.add(text, replace(d.streams[of], elements=tuple(elements), placed=False), of)
+
+
+ROWS = st.lists(st.tuples(st.sampled_from(functions.KEYS_OF_ROWS), st.integers(1, 9)), max_size=6)
+
+
+def newest(records: list[Any], key: Any) -> Any:
+    """The last number of a key, if it deletes no row."""
+    numbers = [more.number_or_none(each) for each in records if each[0] == key]
+    return numbers[-1] if numbers else None
+
+
 def running_table(d: Drawing, of: str) -> Any:
     """Running totals of a KStream, each of which is a change."""
     stream = d.input_of(of)
@@ -391,5 +423,5 @@ def columns(d: Drawing, of: str) -> Any:
 
 OPERATIONS = [
     *(connected, broadcast, window_join, interval_join, temporal_join, pattern),
-    *(table, table, stream_and_table, running_table, dedup, top_n, asked, columns),
+    *(table, table, stream_and_table, global_table, global_table, running_table, dedup, top_n, asked, columns),
 ]

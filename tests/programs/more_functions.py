@@ -340,6 +340,15 @@ def of_pair(pair: Any) -> Any:
     return pair[0], 0, pair[1]
 
 
+def boxed_number(element: Any) -> Any:
+    return [element[2]]
+
+
+def of_joined(pair: Any) -> Any:
+    """A pair of a number, or of a list of one."""
+    return pair[0], 0, pair[1][0] if type(pair[1]) is list else pair[1]
+
+
 def of_change(change: Any) -> Any:
     key, new, old = change
     return key, old or 0, new

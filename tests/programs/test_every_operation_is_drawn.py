@@ -38,7 +38,12 @@ STREAMS = [
     *(holdfast.datastream.ConnectedStreams, holdfast.datastream.BroadcastConnectedStream),
     *(IntervalJoin, IntervalJoined, TemporalJoin, AsyncDataStream, DataStreamUtils),
     *(holdfast.table.KStream, holdfast.table.KTable, holdfast.table.KGroupedStream, holdfast.table.KGroupedTable),
-    *(holdfast.table.CogroupedKStream, holdfast.table.TimeWindowedKStream, holdfast.table.SessionWindowedKStream),
+    *(
+        holdfast.table.GlobalKTable,
+        holdfast.table.CogroupedKStream,
+        holdfast.table.TimeWindowedKStream,
+        holdfast.table.SessionWindowedKStream,
+    ),
     *(holdfast.table.TimeWindowedCogroupedKStream, holdfast.table.SessionWindowedCogroupedKStream),
     *(holdfast.cep.CEP, holdfast.cep.PatternStream, holdfast.cep.Pattern),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.table.builder import StreamsBuilder
+from holdfast.table.global_tables import GlobalKTable
 from holdfast.table.grouped import CogroupedKStream, KGroupedStream, KGroupedTable
 from holdfast.table.tables import KStream, KTable
 from holdfast.table.windowed_streams import (
@@ -15,6 +16,7 @@ from holdfast.table.windows import SessionWindows, TimeWindows, Windowed
 
 __all__ = [
     "CogroupedKStream",
+    "GlobalKTable",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",

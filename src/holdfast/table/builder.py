@@ -12,6 +12,7 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.operations.function_checks import check_function
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.table.cluster import Cluster, register
+from holdfast.table.global_tables import GlobalKTable
 from holdfast.table.tables import KStream, KTable
 from holdfast.table.windows import Span
 
@@ -87,6 +88,27 @@ class StreamsBuilder:
             watermark_strategy = WatermarkStrategy.for_monotonous_timestamps()
         pairs = self._pairs("table", topic, key_deserializer, value_deserializer, watermark_strategy, True)
         return KStream(pairs).to_table(value_type, history_retention=history_retention)
+
+    def global_table(
+        self,
+        topic: str,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
+    ) -> GlobalKTable[Any, Any]:
+        """Read a compacted topic as a table that every subtask has as a whole, to join streams with by any key.
+
+        What is in the topic when the job starts is read before the streams that are joined with it, up to
+        ``holdfast.epoch.max-records``. A record without a value deletes its key. A record without a key fails the job.
+
+        Args:
+            topic: The topic.
+            key_deserializer: A DeserializationSchema or a callable from bytes for the keys; None: strings.
+            value_deserializer: The same for the values.
+            watermark_strategy: Timestamps and watermarks; None: Kafka's timestamps, without watermarks.
+        """
+        pairs = self._pairs("global_table", topic, key_deserializer, value_deserializer, watermark_strategy, True)
+        return GlobalKTable(pairs)
 
     def _pairs(
         self, call: str, topic: str, key: Any, value: Any, strategy: WatermarkStrategy | None, of_table: bool

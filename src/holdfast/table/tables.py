@@ -9,7 +9,7 @@ from typing import Any, Generic, cast, overload
 from holdfast.common.serialization import SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
-from holdfast.common.values.type_variables import R, S, T
+from holdfast.common.values.type_variables import R, S, T, W
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.data_stream_sink import DataStreamSink
 from holdfast.datastream.operations.function_checks import check_function, check_type
@@ -31,6 +31,7 @@ from holdfast.table.changes import (
     owner_of,
 )
 from holdfast.table.cluster import cluster_of
+from holdfast.table.global_tables import GlobalKTable, JoinGlobal
 from holdfast.table.variables import K, V
 from holdfast.table.versions import JoinVersions, KeptVersion, MappedVersion, VersionedFactory
 from holdfast.table.windows import Span, milliseconds
@@ -114,33 +115,84 @@ class KStream(Generic[K, V]):
             return _VersionedTable(self._pairs, retention, check_type(value_type, "the value_type of to_table()"))
         return KTable(self._pairs.key_by(key_of).process(Materialize(value_type)).name("KStream.to_table"))
 
+    def to_global_table(self) -> GlobalKTable[K, V]:
+        """Make a table of the newest value of each key that every subtask has as a whole; the value None deletes the key.
+
+        The pairs of a key must come in one split; those without a key are left out.
+        """
+        return GlobalKTable(self._pairs)
+
     def group_by_key(self) -> KGroupedStream[K, V]:
         """Group the pairs by their keys."""
         return KGroupedStream(self._pairs)
 
-    def join(self, table: KTable[K, R], joiner: Callable[[V, R], S], *, grace_period: Span | None = None) -> KStream[K, S]:
+    @overload
+    def join(
+        self, table: KTable[K, R], joiner: Callable[[V, R], S], *, grace_period: Span | None = None
+    ) -> KStream[K, S]: ...
+
+    @overload
+    def join(
+        self, table: GlobalKTable[W, R], key_selector: Callable[[K, V], W | None], joiner: Callable[[V, R], S]
+    ) -> KStream[K, S]: ...
+
+    def join(self, table: Any, *functions: Any, grace_period: Span | None = None, **named: Any) -> KStream[K, Any]:
         """Join each pair with the value that a table has for its key when the pair comes; pairs without one are dropped.
 
-        With a versioned table it is the value that is valid at the pair's timestamp.
+        With a versioned table it is the value that is valid at the pair's timestamp. With a global table it is the value of
+        the key that a selector names: ``join(table, key_selector, joiner)``.
 
         Args:
             table: The table. Its changes give no results by themselves.
-            joiner: A callable ``(value, table value) -> value``.
+            functions: ``joiner``, a callable ``(value, table value) -> value``; for a global table before it
+                ``key_selector``, a callable ``(key, value) -> key`` of the table. A pair for which that is None is dropped.
             grace_period: For a versioned table: how long a pair waits in event time for values that come out of order. Both
                 inputs need watermarks. The event time of the results is behind by the grace period; a pair that is later
                 than that is joined at once.
+            named: The functions by their names.
         """
-        return self._join(table, joiner, "join", False, grace_period)
+        return self._join(table, functions, named, "join", False, grace_period)
 
+    @overload
     def left_join(
         self, table: KTable[K, R], joiner: Callable[[V, R | None], S], *, grace_period: Span | None = None
-    ) -> KStream[K, S]:
-        """Join as `join` does, and keep pairs whose key the table does not have: the joiner gets None."""
-        return self._join(table, joiner, "left_join", True, grace_period)
+    ) -> KStream[K, S]: ...
 
-    def _join(self, table: Any, joiner: Any, how: str, keeps_left: bool, grace: Span | None) -> KStream[K, Any]:
+    @overload
+    def left_join(
+        self, table: GlobalKTable[W, R], key_selector: Callable[[K, V], W | None], joiner: Callable[[V, R | None], S]
+    ) -> KStream[K, S]: ...
+
+    def left_join(self, table: Any, *functions: Any, grace_period: Span | None = None, **named: Any) -> KStream[K, Any]:
+        """Join as `join` does, and keep pairs whose key the table does not have: the joiner gets None.
+
+        As in Kafka Streams, a pair for which the selector of a global table returns None is dropped, unless its own key is
+        None.
+
+        Args:
+            table: The table.
+            functions: As of `join`.
+            grace_period: As of `join`.
+            named: The functions by their names.
+        """
+        return self._join(table, functions, named, "left_join", True, grace_period)
+
+    def _join(
+        self,
+        table: Any,
+        functions: tuple[Any, ...],
+        named: dict[str, Any],
+        how: str,
+        keeps_left: bool,
+        grace: Span | None,
+    ) -> KStream[K, Any]:
+        if isinstance(table, GlobalKTable):
+            return self._join_global(table, functions, named, how, keeps_left, grace)
         if not isinstance(table, KTable):
-            raise TypeError(f"{how}() of a KStream takes a KTable, not {table!r}; make one with to_table().")
+            raise TypeError(
+                f"{how}() of a KStream takes a KTable or a GlobalKTable, not {table!r}; make one with to_table()."
+            )
+        (joiner,) = _functions(f"{how}() of a KStream with a KTable", ("joiner",), functions, named)
         if table._stream.get_execution_environment() is not self._pairs.get_execution_environment():
             raise ConfigurationError(f"{how}() takes a stream and a table of one environment; these belong to two.")
         check_function(joiner, "apply", ("value", "table_value"), f"{how}() of a KStream")
@@ -152,6 +204,34 @@ class KStream(Generic[K, V]):
             )
         connected = self._pairs.key_by(key_of).connect(table._changes.key_by(key_of))
         return KStream(connected.process(JoinTable(joiner, keeps_left)).name(f"KStream.{how}"))
+
+    def _join_global(
+        self,
+        table: GlobalKTable[Any, Any],
+        functions: tuple[Any, ...],
+        named: dict[str, Any],
+        how: str,
+        keeps_left: bool,
+        grace: Span | None,
+    ) -> KStream[K, Any]:
+        where = f"{how}() of a KStream with a GlobalKTable"
+        if grace is not None:
+            raise ConfigurationError(f"{where} takes no grace_period: only a versioned table has one.")
+        selector, joiner = _functions(where, ("key_selector", "joiner"), functions, named)
+        if table._pairs.get_execution_environment() is not self._pairs.get_execution_environment():
+            raise ConfigurationError(f"{how}() takes a stream and a table of one environment; these belong to two.")
+        check_function(selector, "apply", ("key", "value"), where)
+        check_function(joiner, "apply", ("value", "table_value"), where)
+        return KStream(table._joined(self._pairs, JoinGlobal(selector, joiner, keeps_left)).name(f"KStream.{how}"))
+
+
+def _functions(where: str, names: tuple[str, ...], given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    """The functions of a call, given by position or by name."""
+    found = dict(zip(names, given)) | named
+    if len(given) + len(named) != len(names) or set(found) != set(names):
+        told = [*map(repr, given), *(f"{name}={value!r}" for name, value in named.items())]
+        raise TypeError(f"{where} takes {' and '.join(names)}, not ({', '.join(told)}).")
+    return [found[name] for name in names]
 
 
 class _Pair:
