@@ -152,7 +152,7 @@ def a_class_stands_for_the_type_of_its_values(declared: Any, meant: Any) -> None
 
 def a_declared_state_may_expire() -> None:
     class Once(KeyedProcessFunction):
-        seen = ValueState("seen", bool, ttl=StateTtlConfig.new_builder(Time.seconds(1)).build())
+        seen = ValueState("seen", bool, ttl=Time.seconds(1))
 
         def process_element(self, value: str, ctx: Any) -> Iterable[str]:
             if not self.seen.value():
@@ -162,6 +162,14 @@ def a_declared_state_may_expire() -> None:
     with _keyed(Once()) as harness:
         harness.process_element("a").process_element("a").set_processing_time(1_500).process_element("a")
         assert harness.extract_output_values() == ["a", "a"]
+
+
+def a_time_to_live_may_be_a_whole_configuration() -> None:
+    config = StateTtlConfig.new_builder(Time.seconds(1)).update_ttl_on_read_and_write().build()
+    assert ListState("s", int, ttl=config).descriptor.ttl_config is config
+    assert str(MapState("s", str, int, ttl=Time.seconds(1)).descriptor.ttl_config) == str(
+        StateTtlConfig.new_builder(Time.seconds(1)).build()
+    )
 
 
 def the_states_of_the_classes_above_are_open_too_and_may_be_replaced() -> None:

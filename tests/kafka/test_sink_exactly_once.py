@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -467,7 +466,12 @@ def test_output_prepared_with_another_prefix_is_committed_once(start: Start, new
     lose(one, committed)
     lose(one, lost)
     renamed = start(2)
-    renamed.sink = replace(renamed.sink, transactional_id_prefix=new_topic())
+    renamed.sink = KafkaSink(
+        properties=renamed.sink.properties,
+        record_serializer=renamed.sink.serializer,
+        delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+        transactional_id_prefix=new_topic(),
+    )
     renamed.committer.close()
     renamed.committer = KafkaCommitter(renamed.sink, renamed.job, "sink")
     renamed.committer.recover([*committed, *lost])

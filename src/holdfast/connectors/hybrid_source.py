@@ -41,7 +41,16 @@ class HybridSource(Generic[T]):
     """
 
     def __init__(self, sources: Sequence[Source[T]]) -> None:
-        """Create a source of at least one source; `builder` checks them."""
+        """Create a source of these, in order.
+
+        Raises:
+            TypeError: one is not a source.
+            ConfigurationError: there is none, or one that is not the last never ends.
+        """
+        if not sources:
+            raise ConfigurationError("a HybridSource needs at least one source")
+        for number, source in enumerate(sources):
+            _check_next(sources[:number], source)
         self.sources = tuple(sources)
 
     @staticmethod
@@ -101,21 +110,25 @@ class HybridSourceBuilder(Generic[T]):
             TypeError: it is not a source.
             ConfigurationError: the source before it never ends.
         """
-        given: Any = source
-        if not isinstance(given, Source):
-            remedy = " Call build() on it." if hasattr(given, "build") else ""
-            raise TypeError(f"a HybridSource consists of Sources; this is a {type(given).__name__}.{remedy}")
-        if self._sources and not self._sources[-1].bounded:
-            raise ConfigurationError(
-                f"source {len(self._sources)} of the HybridSource, a {type(self._sources[-1]).__name__}, is unbounded, so "
-                "the next one would never be read: make it bounded (a KafkaSource by set_bounded()), or put it last."
-            )
+        _check_next(self._sources, source)
         self._sources.append(source)
         return cast("HybridSourceBuilder[T | R]", self)
 
     def build(self) -> HybridSource[T]:
         """The source."""
         return HybridSource(self._sources)
+
+
+def _check_next(before: Sequence[Source], source: Source) -> None:
+    given: Any = source
+    if not isinstance(given, Source):
+        remedy = " Call build() on it." if hasattr(given, "build") else ""
+        raise TypeError(f"a HybridSource consists of Sources; this is a {type(given).__name__}.{remedy}")
+    if before and not before[-1].bounded:
+        raise ConfigurationError(
+            f"source {len(before)} of the HybridSource, a {type(before[-1]).__name__}, is unbounded, so "
+            "the next one would never be read: make it bounded (a KafkaSource by set_bounded()), or put it last."
+        )
 
 
 def member_uid(uid: str, number: int) -> str:

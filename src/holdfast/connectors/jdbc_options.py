@@ -12,12 +12,20 @@ __all__ = ["JdbcConnectionOptions", "JdbcExecutionOptions"]
 
 @dataclass(frozen=True, repr=False)
 class JdbcConnectionOptions:
-    """A database, as a JDBC URL, and its user; made by `JdbcConnectionOptionsBuilder`."""
+    """A database, as a JDBC URL, and its user; also made by `JdbcConnectionOptionsBuilder`.
+
+    Raises:
+        ConfigurationError: the URL is missing.
+    """
 
     db_url: str
     driver_name: str | None = None
     user_name: str | None = None
     password: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.db_url:
+            raise ConfigurationError("JdbcConnectionOptions need a URL: call with_url('jdbc:postgresql://host/database').")
 
     def __repr__(self) -> str:
         return f"JdbcConnectionOptions({self.without_secrets(self.db_url)}, user_name={self.user_name!r})"
@@ -83,20 +91,26 @@ class JdbcConnectionOptions:
             Raises:
                 ConfigurationError: the URL is missing.
             """
-            if not self._url:
-                raise ConfigurationError(
-                    "JdbcConnectionOptions need a URL: call with_url('jdbc:postgresql://host/database')."
-                )
-            return JdbcConnectionOptions(self._url, self._driver, self._user, self._password)
+            return JdbcConnectionOptions(self._url or "", self._driver, self._user, self._password)
 
 
 @dataclass(frozen=True)
 class JdbcExecutionOptions:
-    """When rows are written, and how often that is tried; made by its `builder`."""
+    """When rows are written, and how often that is tried; also made by its `builder`.
+
+    Raises:
+        ConfigurationError: a number is none, or too small.
+    """
 
     batch_interval_ms: int = 0
     batch_size: int = 5000
     max_retries: int = 3
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_interval_ms", 0), ("batch_size", 1), ("max_retries", 0)):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ConfigurationError(f"with_{name}() takes a whole number from {least}, not {number!r}.")
 
     def get_batch_interval_ms(self) -> int:
         """The longest time that rows wait for a batch, in ms; 0 for no limit but the epoch."""
@@ -128,26 +142,19 @@ class JdbcExecutionOptions:
 
         def with_batch_size(self, size: int) -> JdbcExecutionOptions.Builder:
             """The number of rows of a batch."""
-            self._options = replace(self._options, batch_size=_whole(size, 1, "with_batch_size()"))
+            self._options = replace(self._options, batch_size=size)
             return self
 
         def with_batch_interval_ms(self, interval_ms: int) -> JdbcExecutionOptions.Builder:
             """The longest time that rows wait for a batch."""
-            interval_ms = _whole(interval_ms, 0, "with_batch_interval_ms()")
             self._options = replace(self._options, batch_interval_ms=interval_ms)
             return self
 
         def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
             """How often a batch is written again after a failure of the database or the connection to it."""
-            self._options = replace(self._options, max_retries=_whole(max_retries, 0, "with_max_retries()"))
+            self._options = replace(self._options, max_retries=max_retries)
             return self
 
         def build(self) -> JdbcExecutionOptions:
             """The options."""
             return self._options
-
-
-def _whole(number: int, least: int, call: str) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise ConfigurationError(f"{call} takes a whole number from {least}, not {number!r}.")
-    return number

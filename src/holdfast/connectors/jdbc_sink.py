@@ -20,16 +20,46 @@ _LONGEST_WAIT = 10.0
 
 
 class JdbcSink:
-    """A sink that executes a statement for each row; made by `sink`.
+    """A sink that executes a statement for each row.
 
     It writes at least once: after a failure, the rows of an epoch can be written again. Make the statement an upsert
     (``INSERT ... ON CONFLICT ... DO UPDATE``), and a row that is written twice changes nothing.
+
+    Args:
+        sql: The statement, with ``?`` in place of each field of a row: ``INSERT INTO t (a, b) VALUES (?, ?)``.
+        type_info: The type of the rows, ``Types.ROW([...])``.
+        jdbc_connection_options: The database.
+        jdbc_execution_options: Batches and retries.
+
+    Raises:
+        TypeError: an argument is of another class.
+        ConfigurationError: the statement does not have a parameter for each field, or there is no library for the database.
     """
 
-    def __init__(self, sql: str, type_info: RowTypeInfo, database: Database, execution: JdbcExecutionOptions) -> None:
+    def __init__(
+        self,
+        sql: str,
+        type_info: RowTypeInfo,
+        jdbc_connection_options: JdbcConnectionOptions,
+        jdbc_execution_options: JdbcExecutionOptions | None = None,
+    ) -> None:
+        execution = JdbcExecutionOptions() if jdbc_execution_options is None else jdbc_execution_options
+        for given, wanted in (
+            (type_info, RowTypeInfo),
+            (jdbc_connection_options, JdbcConnectionOptions),
+            (execution, JdbcExecutionOptions),
+        ):
+            if not isinstance(given, wanted):
+                raise TypeError(f"JdbcSink.sink() takes a {wanted.__name__}, not {given!r:.200}.")
+        fields, count = len(type_info.get_field_names()), parameters(sql)
+        if fields != count:
+            raise ConfigurationError(
+                f"the statement of the JdbcSink has {count} parameters (?), and the rows have {fields} fields: {sql}"
+            )
         self._sql = sql
         self._type = type_info
-        self._database = database
+        self._database = Database(jdbc_connection_options)
+        self._database.library  # noqa: B018 (it is missed here, not in a task)
         self._execution = execution
 
     @staticmethod
@@ -39,34 +69,8 @@ class JdbcSink:
         jdbc_connection_options: JdbcConnectionOptions,
         jdbc_execution_options: JdbcExecutionOptions | None = None,
     ) -> JdbcSink:
-        """Write rows by a statement.
-
-        Args:
-            sql: The statement, with ``?`` in place of each field of a row: ``INSERT INTO t (a, b) VALUES (?, ?)``.
-            type_info: The type of the rows, ``Types.ROW([...])``.
-            jdbc_connection_options: The database.
-            jdbc_execution_options: Batches and retries.
-
-        Raises:
-            TypeError: an argument is of another class.
-            ConfigurationError: the statement does not have a parameter for each field, or there is no library for the
-                database.
-        """
-        for given, wanted in (
-            (type_info, RowTypeInfo),
-            (jdbc_connection_options, JdbcConnectionOptions),
-            (jdbc_execution_options or JdbcExecutionOptions(), JdbcExecutionOptions),
-        ):
-            if not isinstance(given, wanted):
-                raise TypeError(f"JdbcSink.sink() takes a {wanted.__name__}, not {given!r:.200}.")
-        fields, count = len(type_info.get_field_names()), parameters(sql)
-        if fields != count:
-            raise ConfigurationError(
-                f"the statement of the JdbcSink has {count} parameters (?), and the rows have {fields} fields: {sql}"
-            )
-        database = Database(jdbc_connection_options)
-        database.library  # noqa: B018 (it is missed here, not in a task)
-        return JdbcSink(sql, type_info, database, jdbc_execution_options or JdbcExecutionOptions())
+        """Write rows by a statement: PyFlink's form of the constructor, with the same arguments."""
+        return JdbcSink(sql, type_info, jdbc_connection_options, jdbc_execution_options)
 
     def validate(self) -> None:
         """Connect to the database, and let it plan the statement.

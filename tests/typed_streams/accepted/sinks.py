@@ -68,6 +68,10 @@ def of_orders(orders: DataStream[Order], large: DataStream[Large], text: DataStr
     strings = records.set_value_serialization_schema(SimpleStringSchema()).build()
     text.sink_to(kafka.set_record_serializer(strings).build())
 
+    whole = KafkaRecordSerializationSchema(topic="orders", value_serialization_schema=Orders())
+    reveal_type(whole)  # KafkaRecordSerializationSchema[Order]
+    orders.sink_to(KafkaSink(bootstrap_servers="b:1", record_serializer=whole))
+    reveal_type(FileSink("/tmp/x", Orders()))  # FileSink[Order]
     reveal_type(FileSink.for_row_format("/tmp/x", Orders()).build())  # FileSink[Order]
     orders.sink_to(FileSink.for_row_format("/tmp/x", Orders()).build())
     text.sink_to(FileSink.for_row_format("/tmp/x", Encoder.simple_string_encoder()).build())

@@ -59,6 +59,11 @@ reveal_type(env.from_source(kafka.set_value_only_deserializer(json).build(), non
 csv = CsvRowDeserializationSchema.Builder(row_type).build()
 reveal_type(env.from_source(kafka.set_value_only_deserializer(csv).build(), none, "rows"))  # DataStream[Row]
 
+reveal_type(KafkaSource(bootstrap_servers="b:1", topics="orders"))  # KafkaSource[str]
+reveal_type(KafkaSource(bootstrap_servers="b:1", topics=["o"], value_only_deserializer=Orders()))  # KafkaSource[Order]
+reveal_type(KafkaSource(bootstrap_servers="b:1", topics="o", deserializer=lambda record: record.offset))  # KafkaSource[int]
+reveal_type(FileSource(StreamFormat.csv(header=True), "/tmp/x"))  # FileSource[dict[str, str]]
+
 lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/tmp/x").build()
 reveal_type(lines)  # FileSource[str]
 reveal_type(env.from_source(lines, none, "lines").map(len))  # DataStream[int]

@@ -20,6 +20,7 @@ def of(numbers: DataStream[int], rows: DataStream[Row], text: Sink[str]) -> None
     strings = records.set_value_serialization_schema(SimpleStringSchema())
     kafka = KafkaSink.builder().set_bootstrap_servers("localhost:9092")
     sink = kafka.set_record_serializer(strings.build()).build()
+    numbers.sink_to(KafkaSink(record_serializer=strings.build()))  # incompatible type "KafkaRecordSerializationSchema[str]"
     numbers.sink_to(sink)  # incompatible type "KafkaSink[str]"; expected "Sink[int]"
     rows.map(shop_of).sink_to(sink)
     rows.sink_to(text)  # expected "Sink[Row]"

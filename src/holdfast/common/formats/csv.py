@@ -7,11 +7,12 @@ import csv
 import datetime
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.common.formats.columns import Columns
+from holdfast.common.formats.csv_syntax import CsvSyntax
 from holdfast.common.formats.parsed_columns import CsvColumns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import BasicTypeInfo, RowTypeInfo, SqlTimeTypeInfo, TypeInformation
@@ -27,75 +28,44 @@ __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 
 
 _LINE_ENDS = "\r\n"
+_Schema = TypeVar("_Schema", bound="CsvRowDeserializationSchema | CsvRowSerializationSchema")
 _PARSE_ERRORS = (ValueError, OverflowError, TypeError, csv.Error)
-
-
-@dataclass(frozen=True)
-class _Format:
-    """The syntax of a CSV line."""
-
-    type_info: RowTypeInfo
-    field_delimiter: str = ","
-    line_delimiter: str = "\n"
-    array_delimiter: str = ";"
-    quote: str | None = '"'
-    escape: str | None = None
-    null_literal: str | None = None
-    comments: bool = False
-    ignore_parse_errors: bool = False
-
-    def dialect(self) -> dict[str, Any]:
-        return {
-            "delimiter": self.field_delimiter,
-            "quotechar": self.quote,
-            "quoting": csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
-            "escapechar": self.escape,
-            "doublequote": self.escape is None,
-            "strict": True,
-        }
 
 
 class _Builder:
     """Settings shared by the builders of both schemas."""
 
     def __init__(self, type_info: TypeInformation) -> None:
-        if not isinstance(type_info, RowTypeInfo):
-            raise ConfigurationError(f"a CSV schema takes Types.ROW or Types.ROW_NAMED, got {type_info!r}")
-        self._format = _Format(type_info)
+        self._format = CsvSyntax(cast(RowTypeInfo, type_info))  # which checks it
 
     def _with(self, **changes: Any) -> Self:
         self._format = replace(self._format, **changes)
         return self
 
-    def _checked(self) -> _Format:
-        """The format, whose characters have one meaning each."""
-        made, meanings = self._format, dict[str, str]()
-        comment = "#" if made.comments else None
-        given = {"field delimiter": made.field_delimiter, "quote character": made.quote, "escape character": made.escape}
-        for what, c in {**given, "first character of comments": comment}.items():
-            if c is not None and meanings.setdefault(c, what) != what:
-                raise ConfigurationError(f"CSV: the {meanings[c]} and the {what} must differ, both are {c!r}")
-        return made
-
     def set_array_element_delimiter(self, delimiter: str) -> Self:
         """Set the separator of array elements or nested Row fields within a field; ``;`` by default."""
-        if not isinstance(delimiter, str) or not delimiter:
-            raise ConfigurationError(f"CSV: the array element delimiter must not be empty, got {delimiter!r}")
         return self._with(array_delimiter=delimiter)
 
     def set_quote_character(self, c: str) -> Self:
         """Set the character that quotes fields; ``"`` by default."""
-        return self._with(quote=_single("quote character", c))
+        return self._with(quote=_required("quote character", c))
 
     def set_escape_character(self, c: str) -> Self:
         """Set the escape character; by default there is none, and quotes are doubled."""
-        return self._with(escape=_single("escape character", c))
+        return self._with(escape=_required("escape character", c))
 
 
-def _single(what: str, text: str) -> str:
-    if not isinstance(text, str) or len(text) != 1 or text in _LINE_ENDS:
-        raise ConfigurationError(f"CSV: the {what} must be one character that ends no line, got {text!r}")
-    return text
+def _required(what: str, c: str) -> str:
+    if c is None:
+        raise ConfigurationError(f"CSV: the {what} must be one character that ends no line, got None")
+    return c
+
+
+def _opened(kind: type[_Schema], line_format: CsvSyntax) -> _Schema:
+    """A schema of a checked format."""
+    schema = kind.__new__(kind)
+    schema._open(line_format)
+    return schema
 
 
 class CsvRowDeserializationSchema(DeserializationSchema[Row]):
@@ -106,9 +76,37 @@ class CsvRowDeserializationSchema(DeserializationSchema[Row]):
         >>> row_type = Types.ROW_NAMED(["id", "amount"], [Types.LONG(), Types.DOUBLE()])
         >>> CsvRowDeserializationSchema.Builder(row_type).build().deserialize(b"7,2.5")
         Row(id=7, amount=2.5)
+
+    Args:
+        type_info: The records' type, ``Types.ROW`` or ``Types.ROW_NAMED``.
+        field_delimiter: The separator of fields.
+        array_element_delimiter: The separator of array elements or nested Row fields within a field.
+        quote_character: Quotes fields.
+        escape_character: By default there is none, and quotes are doubled.
+        null_literal: The text of None. By default an empty field is None, unless its type is STRING.
+        allow_comments: Skip lines that begin with ``#``.
+        ignore_parse_errors: Drop lines that cannot be parsed.
+
+    Raises:
+        ConfigurationError: the type is not a row type, CSV cannot hold one of its fields, or a character has two meanings.
     """
 
-    def __init__(self, line_format: _Format) -> None:
+    def __init__(
+        self,
+        type_info: RowTypeInfo,
+        *,
+        field_delimiter: str = ",",
+        array_element_delimiter: str = ";",
+        quote_character: str = '"',
+        escape_character: str | None = None,
+        null_literal: str | None = None,
+        allow_comments: bool = False,
+        ignore_parse_errors: bool = False,
+    ) -> None:
+        characters = (field_delimiter, "\n", array_element_delimiter, quote_character, escape_character)
+        self._open(CsvSyntax(type_info, *characters, null_literal, allow_comments, ignore_parse_errors).checked())
+
+    def _open(self, line_format: CsvSyntax) -> None:
         self._format = line_format
         types = line_format.type_info.get_field_types()
         self._names = line_format.type_info.get_field_names()
@@ -120,7 +118,7 @@ class CsvRowDeserializationSchema(DeserializationSchema[Row]):
             self._columns = CsvColumns(line_format.type_info, line_format.field_delimiter, line_format.quote)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._format,)
+        return _opened, (type(self), self._format)
 
     class Builder(_Builder):
         """Builds a `CsvRowDeserializationSchema`.
@@ -134,7 +132,7 @@ class CsvRowDeserializationSchema(DeserializationSchema[Row]):
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
             """Set the field delimiter; ``,`` by default."""
-            return self._with(field_delimiter=_single("field delimiter", delimiter))
+            return self._with(field_delimiter=delimiter)
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
             """Set the text of None. By default an empty field is None, unless its type is STRING."""
@@ -154,7 +152,7 @@ class CsvRowDeserializationSchema(DeserializationSchema[Row]):
             Raises:
                 ConfigurationError: a character has two meanings.
             """
-            return CsvRowDeserializationSchema(self._checked())
+            return _opened(CsvRowDeserializationSchema, self._format.checked())
 
     def get_produced_type(self) -> TypeInformation:
         """The records' type."""
@@ -223,16 +221,42 @@ class CsvRowSerializationSchema(SerializationSchema):
         >>> row_type = Types.ROW([Types.LONG(), Types.STRING()])
         >>> CsvRowSerializationSchema.Builder(row_type).build().serialize(Row(7, "a,b"))
         b'7,"a,b"\n'
+
+    Args:
+        type_info: The records' type, ``Types.ROW`` or ``Types.ROW_NAMED``.
+        field_delimiter: The separator of fields.
+        array_element_delimiter: The separator of array elements or nested Row fields within a field.
+        quote_character: Quotes fields; None: never, and a delimiter within a field needs an escape character.
+        escape_character: By default there is none, and quotes are doubled.
+        null_literal: The text of None. By default an empty field.
+        line_delimiter: ``\n``, ``\r``, ``\r\n`` or nothing.
+
+    Raises:
+        ConfigurationError: the type is not a row type, CSV cannot hold one of its fields, or a character has two meanings.
     """
 
-    def __init__(self, line_format: _Format) -> None:
+    def __init__(
+        self,
+        type_info: RowTypeInfo,
+        *,
+        field_delimiter: str = ",",
+        array_element_delimiter: str = ";",
+        quote_character: str | None = '"',
+        escape_character: str | None = None,
+        null_literal: str | None = None,
+        line_delimiter: str = "\n",
+    ) -> None:
+        characters = (field_delimiter, line_delimiter, array_element_delimiter, quote_character, escape_character)
+        self._open(CsvSyntax(type_info, *characters, null_literal).checked())
+
+    def _open(self, line_format: CsvSyntax) -> None:
         self._format = line_format
         self._conform = line_format.type_info.conform
         self._names = line_format.type_info.get_field_names()
         self._formatters = [_formatter(t, line_format) for t in line_format.type_info.get_field_types()]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._format,)
+        return _opened, (type(self), self._format)
 
     class Builder(_Builder):
         """Builds a `CsvRowSerializationSchema`.
@@ -246,7 +270,7 @@ class CsvRowSerializationSchema(SerializationSchema):
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
             """Set the field delimiter; ``,`` by default."""
-            return self._with(field_delimiter=_single("field delimiter", c))
+            return self._with(field_delimiter=c)
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
             """Set the text of None; by default an empty field."""
@@ -254,8 +278,6 @@ class CsvRowSerializationSchema(SerializationSchema):
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
             r"""Set the line delimiter: ``\n`` (the default), ``\r``, ``\r\n`` or nothing."""
-            if delimiter not in ("\n", "\r", "\r\n", ""):
-                raise ConfigurationError(f"CSV: a line ends with \\n, \\r, \\r\\n or nothing, not with {delimiter!r}")
             return self._with(line_delimiter=delimiter)
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
@@ -268,7 +290,7 @@ class CsvRowSerializationSchema(SerializationSchema):
             Raises:
                 ConfigurationError: a character has two meanings.
             """
-            return CsvRowSerializationSchema(self._checked())
+            return _opened(CsvRowSerializationSchema, self._format.checked())
 
     def serialize(self, value: Any) -> bytes:
         """Format a Row as a line.
@@ -354,7 +376,7 @@ def _kind(type_info: TypeInformation) -> str:
     return type_info.kind if isinstance(type_info, SqlTimeTypeInfo) else ""
 
 
-def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = False) -> Callable[[str], Any]:
+def _parser(type_info: TypeInformation, line_format: CsvSyntax, nested: bool = False) -> Callable[[str], Any]:
     kind, null = _kind(type_info), line_format.null_literal
     if kind in _PARSE:
         parse, conform, empty_is_none = _PARSE[kind], type_info.conform, kind != "STRING"
@@ -389,7 +411,7 @@ def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = Fal
     return row
 
 
-def _formatter(type_info: TypeInformation, line_format: _Format, nested: bool = False) -> Callable[[Any], str]:
+def _formatter(type_info: TypeInformation, line_format: CsvSyntax, nested: bool = False) -> Callable[[Any], str]:
     kind, null = _kind(type_info), line_format.null_literal or ""
     if kind in _PARSE:
         write: Callable[[Any], str] = str
@@ -421,7 +443,7 @@ def _formatter(type_info: TypeInformation, line_format: _Format, nested: bool = 
     return field
 
 
-def _joined(parts: list[str], line_format: _Format, empty: str) -> str:
+def _joined(parts: list[str], line_format: CsvSyntax, empty: str) -> str:
     """The elements of an array, or the fields of a nested Row, in one field, which has no escapes for them."""
     delimiter = line_format.array_delimiter
     if parts == [""]:

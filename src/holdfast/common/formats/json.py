@@ -51,9 +51,28 @@ class JsonRowDeserializationSchema(DeserializationSchema[V]):
         >>> schema = JsonRowDeserializationSchema.builder().type_info(row_type).build()
         >>> schema.deserialize(b'{"merchant": "M001", "amount": 250, "city": "Pune"}')
         Row(merchant='M001', amount=250.0)
+
+    Args:
+        type_info: The records' type, usually ``Types.ROW_NAMED``.
+        fail_on_missing_field: Raise an error for a missing field instead of reading None.
+        ignore_parse_errors: Drop records that cannot be parsed.
+
+    Raises:
+        ConfigurationError: there is no type, or both settings are made.
     """
 
-    def __init__(self, type_info: TypeInformation, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
+    def __init__(
+        self, type_info: TypeInformation[V], fail_on_missing_field: bool = False, ignore_parse_errors: bool = False
+    ) -> None:
+        if not isinstance(type_info, TypeInformation):
+            raise ConfigurationError(
+                "JsonRowDeserializationSchema: give the records' type by type_info(Types.ROW_NAMED(...)) or "
+                f"json_schema(...), got {type_info!r}"
+            )
+        if fail_on_missing_field and ignore_parse_errors:
+            raise ConfigurationError(
+                "JsonRowDeserializationSchema: fail_on_missing_field and ignore_parse_errors exclude each other"
+            )
         self._type = type_info
         self._required = fail_on_missing_field
         self._ignore = ignore_parse_errors
@@ -146,16 +165,7 @@ class JsonRowDeserializationSchema(DeserializationSchema[V]):
             Raises:
                 ConfigurationError: there is no type, or both ``fail_on_missing_field`` and ``ignore_parse_errors`` are set.
             """
-            if not isinstance(self._type_info, TypeInformation):
-                raise ConfigurationError(
-                    "JsonRowDeserializationSchema: give the records' type by type_info(Types.ROW_NAMED(...)) or "
-                    f"json_schema(...), got {self._type_info!r}"
-                )
-            if self._required and self._ignore:
-                raise ConfigurationError(
-                    "JsonRowDeserializationSchema: fail_on_missing_field and ignore_parse_errors exclude each other"
-                )
-            return JsonRowDeserializationSchema(self._type_info, self._required, self._ignore)
+            return JsonRowDeserializationSchema(cast("TypeInformation[T]", self._type_info), self._required, self._ignore)
 
 
 class JsonRowSerializationSchema(SerializationSchema):
@@ -167,9 +177,20 @@ class JsonRowSerializationSchema(SerializationSchema):
         >>> schema = JsonRowSerializationSchema.builder().with_type_info(row_type).build()
         >>> schema.serialize(Row(merchant="M001", amount=250.0))
         b'{"merchant":"M001","amount":250.0}'
+
+    Args:
+        type_info: The records' type, usually ``Types.ROW_NAMED``.
+
+    Raises:
+        ConfigurationError: there is no type.
     """
 
     def __init__(self, type_info: TypeInformation) -> None:
+        if not isinstance(type_info, TypeInformation):
+            raise ConfigurationError(
+                "JsonRowSerializationSchema: give the records' type by with_type_info(Types.ROW_NAMED(...)), "
+                f"got {type_info!r}"
+            )
         self._type = type_info
         self._conform = type_info.conform
         self._convert = _writer(type_info)
@@ -225,12 +246,7 @@ class JsonRowSerializationSchema(SerializationSchema):
             Raises:
                 ConfigurationError: there is no type.
             """
-            if not isinstance(self._type_info, TypeInformation):
-                raise ConfigurationError(
-                    "JsonRowSerializationSchema: give the records' type by with_type_info(Types.ROW_NAMED(...)), "
-                    f"got {self._type_info!r}"
-                )
-            return JsonRowSerializationSchema(self._type_info)
+            return JsonRowSerializationSchema(cast("TypeInformation", self._type_info))
 
 
 _PARSE_ERRORS = (ValueError, OverflowError, TypeError, RecursionError)

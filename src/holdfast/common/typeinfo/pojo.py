@@ -234,7 +234,7 @@ def type_of_class(given: Any) -> TypeInformation[Any] | None:
     """The type of the values of a class, as for a field with this annotation; None: values are pickled.
 
     >>> type_of_class(list[int])
-    LIST(LONG)
+    Types.LIST(Types.LONG())
     """
     found = _type_of(given, None)
     return None if found.is_pickled else found

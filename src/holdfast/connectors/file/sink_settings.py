@@ -48,7 +48,7 @@ class OutputFileConfig:
         '.csv'
     """
 
-    def __init__(self, part_prefix: str, part_suffix: str) -> None:
+    def __init__(self, part_prefix: str = "part", part_suffix: str = "") -> None:
         self._prefix = part_prefix
         self._suffix = part_suffix
 

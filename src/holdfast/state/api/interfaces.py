@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NoReturn, Protocol, get_origin, overload
 
 from holdfast.common.state_ttl import StateTtlConfig
+from holdfast.common.time import Duration, Time
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.pojo import type_of_class
 from holdfast.common.values.type_variables import IN, OUT, R, S, V
@@ -45,6 +46,10 @@ __all__ = [
 ]
 
 
+Ttl = StateTtlConfig | Time | Duration
+"""A time-to-live: how long after its last write a content expires, or a whole configuration."""
+
+
 class State(ABC):  # noqa: B024 - each kind defines what it can do
     """A state; its content belongs to the current key."""
 
@@ -57,9 +62,10 @@ class State(ABC):  # noqa: B024 - each kind defines what it can do
             self._unopened()
         return self._descriptor
 
-    def _declare(self, descriptor: StateDescriptor, ttl: StateTtlConfig | None) -> None:
+    def _declare(self, descriptor: StateDescriptor, ttl: Ttl | None) -> None:
         if ttl is not None:
-            descriptor.enable_time_to_live(ttl)
+            config = StateTtlConfig.new_builder(ttl).build() if isinstance(ttl, (Time, Duration)) else ttl
+            descriptor.enable_time_to_live(config)
         self._descriptor = descriptor
 
     def _unopened(self) -> NoReturn:
@@ -91,20 +97,22 @@ class ValueState(State, Generic[V]):
         name: The state's name, unique within the operator.
         value_type: The values' type: a class such as ``int`` (LONG), ``list[str]`` or a dataclass (POJO), or one of `Types`.
             Values of other classes, or without a type, are pickled.
-        ttl: Lets the content expire.
+        ttl: Lets the content expire, so long after its last write or as a StateTtlConfig says.
     """
 
     @overload
     def __init__(
-        self: ValueState[Any], name: str = "", value_type: None = None, *, ttl: StateTtlConfig | None = None
+        self: ValueState[Any],
+        name: str = "",
+        value_type: None = None,
+        *,
+        ttl: Ttl | None = None,
     ) -> None: ...
 
     @overload
-    def __init__(
-        self, name: str, value_type: type[V] | TypeInformation[V], *, ttl: StateTtlConfig | None = None
-    ) -> None: ...
+    def __init__(self, name: str, value_type: type[V] | TypeInformation[V], *, ttl: Ttl | None = None) -> None: ...
 
-    def __init__(self, name: str = "", value_type: Any = None, *, ttl: StateTtlConfig | None = None) -> None:
+    def __init__(self, name: str = "", value_type: Any = None, *, ttl: Ttl | None = None) -> None:
         if name or type(self) is ValueState:
             self._declare(ValueStateDescriptor(name, _type(value_type, name)), ttl)
 
@@ -155,7 +163,7 @@ class ReducingState(MergingState[V, V]):
         reduce_function: Callable[[V, V], V] | _Reduces[V] | None = None,
         value_type: type[V] | TypeInformation[V] | None = None,
         *,
-        ttl: StateTtlConfig | None = None,
+        ttl: Ttl | None = None,
     ) -> None:
         if name or type(self) is ReducingState:
             self._declare(ReducingStateDescriptor(name, reduce_function, _type(value_type, name)), ttl)
@@ -177,7 +185,7 @@ class AggregatingState(MergingState[IN, OUT]):
         agg_function: Aggregates[IN, OUT] | None = None,
         accumulator_type: type[Any] | TypeInformation | None = None,
         *,
-        ttl: StateTtlConfig | None = None,
+        ttl: Ttl | None = None,
     ) -> None:
         if name or type(self) is AggregatingState:
             function: Any = agg_function
@@ -195,15 +203,17 @@ class ListState(MergingState[V, Iterable[V]]):
 
     @overload
     def __init__(
-        self: ListState[Any], name: str = "", element_type: None = None, *, ttl: StateTtlConfig | None = None
+        self: ListState[Any],
+        name: str = "",
+        element_type: None = None,
+        *,
+        ttl: Ttl | None = None,
     ) -> None: ...
 
     @overload
-    def __init__(
-        self, name: str, element_type: type[V] | TypeInformation[V], *, ttl: StateTtlConfig | None = None
-    ) -> None: ...
+    def __init__(self, name: str, element_type: type[V] | TypeInformation[V], *, ttl: Ttl | None = None) -> None: ...
 
-    def __init__(self, name: str = "", element_type: Any = None, *, ttl: StateTtlConfig | None = None) -> None:
+    def __init__(self, name: str = "", element_type: Any = None, *, ttl: Ttl | None = None) -> None:
         if name or type(self) is ListState:
             self._declare(ListStateDescriptor(name, _type(element_type, name)), ttl)
 
@@ -295,7 +305,7 @@ class MapState(_MapReads[S, V], _MapWrites[S, V]):
         key_type: None = None,
         value_type: None = None,
         *,
-        ttl: StateTtlConfig | None = None,
+        ttl: Ttl | None = None,
     ) -> None: ...
 
     @overload
@@ -305,11 +315,16 @@ class MapState(_MapReads[S, V], _MapWrites[S, V]):
         key_type: type[S] | TypeInformation[S],
         value_type: type[V] | TypeInformation[V] | None = None,
         *,
-        ttl: StateTtlConfig | None = None,
+        ttl: Ttl | None = None,
     ) -> None: ...
 
     def __init__(
-        self, name: str = "", key_type: Any = None, value_type: Any = None, *, ttl: StateTtlConfig | None = None
+        self,
+        name: str = "",
+        key_type: Any = None,
+        value_type: Any = None,
+        *,
+        ttl: Ttl | None = None,
     ) -> None:
         if name or type(self) is MapState:
             self._declare(MapStateDescriptor(name, _type(key_type, name), _type(value_type, name)), ttl)
