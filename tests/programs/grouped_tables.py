@@ -117,4 +117,75 @@ def in_sessions(stream: Stream, gap: int, grace: int) -> Rows:
     return rows
 
 
-OPERATIONS = [grouped, grouped, counted]
+def suppressed(d: Drawing, of: str) -> Any:
+    """Changes of a table that are held for a time limit; or, with a bound, the newest rows."""
+    stream = d.input_of(of)
+    if not stream.ordered:
+        return False
+    limit = d.one_of(10, 25, 40, 0)
+    table = f"KStream.of({of}, key_of, number_or_none).to_table()"
+    if d.one_of(False, False, True):
+        bound = d.one_of("max_records(1)", "max_bytes(70)", "unbounded().with_max_records(2).emit_early_when_full()")
+        newest = {key: more.number_or_none(mine[-1].value) for key, mine in stream.by_key.items()}
+        elements = [Element((key, 0, value), functions.END) for key, value in newest.items() if value is not None]
+        text = f"{table}.suppress(Suppressed.until_time_limit({ms(limit)}, BufferConfig.{bound}))"
+        call = f"{text}.to_stream().to_data_stream().key_by(key_of).process(Newest())"
+        return d.add(call, Stream(tuple(elements), ordered=False), of, stage=2)
+    elements = []
+    for key, mine in stream.by_key.items():
+        told = seen = held = None
+        for each in [*mine, None]:
+            passed, stamp = (functions.END, functions.END) if each is None else (each.passed, each.timestamp)
+            if held is not None and (passed >= held or stamp > held):
+                elements += changes(key, told, seen, held, models.NEVER)
+                told, held = seen, None
+            if each is None:
+                break
+            new = more.number_or_none(each.value)
+            if new is None and seen is None:
+                continue  # the table has no change
+            seen = new
+            if held is None:
+                held = stamp + limit - 1
+            if held <= passed or limit == 0:
+                elements += changes(key, told, seen, stamp, passed)
+                told, held = seen, None
+            elif seen is None and told is None:
+                held = None
+    text = f"{table}.suppress(Suppressed.until_time_limit({ms(limit)}, BufferConfig.unbounded()))"
+    model = Stream(tuple(elements), elements_of_windows=True)
+    return d.add(f"{text}.to_changelog().map(of_changelog)", model, of, stage=1)
+
+
+def changes(key: Any, old: Any, new: Any, stamp: int, passed: int) -> list[Element]:
+    """The rows of a change, with the numbers of their kinds."""
+    if old is None or new is None:
+        told = [] if old is new is None else [(key, 0, new) if old is None else (key, 3, old)]
+    else:
+        told = [(key, 1, old), (key, 2, new)]
+    return [Element(value, stamp, passed) for value in told]
+
+
+def final(d: Drawing, of: str) -> Any:
+    """Totals of windows, each once."""
+    stream = weighed(d.input_of(of), 1)
+    grace = d.one_of(0, 20)
+    windows, rows, after = (
+        f"TimeWindows.of_size_and_grace({ms(20)}, {ms(grace)})",
+        in_windows(stream, 20, 20, grace),
+        grace - 1,
+    )
+    if (stream.ordered or stream.punctual) and d.one_of(False, True):
+        windows = f"SessionWindows.of_inactivity_gap_and_grace({ms(15)}, {ms(grace)})"
+        rows, after = in_sessions(stream, 15, grace), 15 + grace
+    change = d.one_of("", ".map_values(lambda value: value)", ".filter(lambda key, value: True)")
+    elements = tuple(Element((key, 0, value), int(key.split()[2]) + after) for key, value in rows.items())
+    text = f"KStream.of({of}, key_of, number_or_none).group_by_key().windowed_by({windows}).reduce(sum_of_both){change}"
+    text += f".suppress(Suppressed.until_window_closes({d.one_of('BufferConfig.unbounded()', STRICT)}))"
+    call = f"{text}.to_stream().to_data_stream().map(of_window).map(of_pair)"
+    return d.add(call, Stream(elements, ordered=False, elements_of_windows=True), of, stage=2)
+
+
+STRICT = "BufferConfig.max_records(1000).with_max_bytes(10**6).shut_down_when_full()"
+
+OPERATIONS = [grouped, grouped, counted, suppressed, suppressed, final]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.table.builder import StreamsBuilder
 from holdfast.table.global_tables import GlobalKTable
 from holdfast.table.grouped import CogroupedKStream, KGroupedStream, KGroupedTable
+from holdfast.table.suppressed import BufferConfig, EagerBufferConfig, StrictBufferConfig, Suppressed
 from holdfast.table.tables import KStream, KTable
 from holdfast.table.windowed_streams import (
     SessionWindowedCogroupedKStream,
@@ -15,7 +16,9 @@ from holdfast.table.windowed_streams import (
 from holdfast.table.windows import SessionWindows, TimeWindows, Windowed
 
 __all__ = [
+    "BufferConfig",
     "CogroupedKStream",
+    "EagerBufferConfig",
     "GlobalKTable",
     "KGroupedStream",
     "KGroupedTable",
@@ -25,6 +28,8 @@ __all__ = [
     "SessionWindowedKStream",
     "SessionWindows",
     "StreamsBuilder",
+    "StrictBufferConfig",
+    "Suppressed",
     "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",

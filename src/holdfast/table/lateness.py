@@ -46,13 +46,21 @@ class TimedProcess(KeyedProcess):
 
     def process_by(self, function: Callable[[Any, Any], Any], batch: RecordBatch) -> None:
         """Call a method of the function with each element, and count the late ones."""
-        if (at := batch.untimed()) is not None:
-            assert batch.keys is not None
-            told = ValueError(f"the element has no timestamp, which {self.needing} needs: assign timestamps before it")
-            raise self.fail(told, batch.values[at], batch.keys[at])
+        self.check_timed(batch)
         lateness = self.function.lateness
         lateness.late_by = self.context.clock.passed
         super().process_by(function, batch)
         if lateness.dropped[0]:
             self.context.emit_late(None, *lateness.dropped)
             lateness.dropped = ([], [])
+
+    def check_timed(self, batch: RecordBatch) -> None:
+        """Check that all elements have timestamps.
+
+        Raises:
+            UserCodeError: one has none.
+        """
+        if (at := batch.untimed()) is not None:
+            assert batch.keys is not None
+            told = ValueError(f"the element has no timestamp, which {self.needing} needs: assign timestamps before it")
+            raise self.fail(told, batch.values[at], batch.keys[at])

@@ -32,6 +32,8 @@ from holdfast.table.changes import (
 )
 from holdfast.table.cluster import cluster_of
 from holdfast.table.global_tables import GlobalKTable, JoinGlobal
+from holdfast.table.suppress import SuppressFactory
+from holdfast.table.suppressed import Suppressed
 from holdfast.table.variables import K, V
 from holdfast.table.versions import JoinVersions, KeptVersion, MappedVersion, VersionedFactory
 from holdfast.table.windows import Span, milliseconds
@@ -282,6 +284,28 @@ class KTable(Generic[K, V]):
         """
         check_function(mapper, "apply", ("value",), "map_values() of a KTable")
         return KTable(self._changes.flat_map(Mapped(mapper)).name("KTable.map_values"), self._closes_after)
+
+    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
+        """Emit fewer changes: the newest one of each row, when event time has come far enough.
+
+        Changes need timestamps and watermarks. A row that comes and goes while it is held gives no change.
+
+        Args:
+            suppressed: ``Suppressed.until_time_limit(...)``, or of a windowed table ``Suppressed.until_window_closes(...)``.
+
+        Raises:
+            ConfigurationError: rows are to be held until their window closes, but the table has no windows.
+        """
+        if not isinstance(suppressed, Suppressed):
+            raise TypeError(f"suppress() takes a Suppressed, not {suppressed!r}.")
+        if suppressed.limit is None and self._closes_after is None:
+            raise ConfigurationError(
+                "suppress(until_window_closes) needs a windowed table: an aggregate behind windowed_by(), or filter() or "
+                "map_values() of one. Other tables have until_time_limit()."
+            )
+        factory = SuppressFactory.of(suppressed, self._closes_after)
+        changes = self._changes.key_by(key_of)._then("Suppress", factory, factory.func, None)
+        return KTable(changes.name("KTable.suppress"), self._closes_after)
 
     def to_stream(self) -> KStream[K, V]:
         """Emit the changes: pairs of key and new value; the value None says that the key was deleted."""

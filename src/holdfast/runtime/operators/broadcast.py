@@ -21,7 +21,7 @@ from holdfast.state.cells.broadcast import BroadcastMap, ReadOnlyBroadcastMap
 from holdfast.state.cells.row import Row
 from holdfast.state.rows.table import RowTable
 
-__all__ = ["BroadcastProcess", "KeyedBroadcastProcess"]
+__all__ = ["BroadcastProcess", "KeyedBroadcastProcess", "chunks"]
 
 _CHUNK = 1000
 """Number of rows that `apply_to_keyed_state` loads from the local store at once."""
@@ -200,7 +200,7 @@ class KeyedBroadcastProcess(KeyedProcess):
         space, table, restore_key = self.space, self.table, self.restore_key
         state, cell = space.state_of(descriptor)
         try:
-            for chunk in _chunks(table, cell):
+            for chunk in chunks(table, cell):
                 for key, row in chunk:
                     space.row = row
                     space.key = key if restore_key is None else restore_key(key)
@@ -212,7 +212,7 @@ class KeyedBroadcastProcess(KeyedProcess):
             space.leave_key()
 
 
-def _chunks(table: RowTable, cell: int) -> Iterator[list[tuple[Any, Row]]]:
+def chunks(table: RowTable, cell: int) -> Iterator[list[tuple[Any, Row]]]:
     """All rows with state in a cell, in chunks: first those in memory, then those only in the store."""
     held = [(key, row) for key, row in table.rows.items() if row[cell] is not None]
     yield held
