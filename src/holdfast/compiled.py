@@ -162,7 +162,7 @@ def _unpack(extensions: Mapping[str, bytes], target: str) -> None:
     import shutil
     import tempfile
 
-    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
     fresh = tempfile.mkdtemp(dir=os.path.dirname(target))
     try:
         for name, content in extensions.items():

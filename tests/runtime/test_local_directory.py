@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import Storage
+from holdfast.common.system.directories import make_directories
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.host import local_directory
 from holdfast.runtime.host.local_directory import slot_directory, state_directory
@@ -163,3 +164,16 @@ def a_job_directory_that_its_user_linked_elsewhere_is_used(tmp_path: Path) -> No
     (tmp_path / "disk").mkdir(mode=0o755)
     (tmp_path / "job").symlink_to("disk")
     Storage.open(str(tmp_path)).check(JobPaths.of("job"))
+
+
+def test_no_directory_that_is_made_lets_all_users_write_whatever_the_umask(tmp_path: Path) -> None:
+    os.umask(0)
+    made = state_directory(str(tmp_path / "local" / "deep"), "job").make()
+    assert Path(made).is_dir()
+    storage = Storage.open(str(tmp_path / "checkpoints" / "deep"))
+    storage.put("job/log/1", b"entry")
+    Storage.open(str(tmp_path / "checkpoints" / "deep")).check(JobPaths.of("job"))
+    assert not [path for path in tmp_path.rglob("*") if mode(path) & 0o002]
+    assert mode(tmp_path / "local") == mode(tmp_path / "local" / "deep") == 0o700
+    with pytest.raises(FileExistsError):
+        make_directories(str(tmp_path / "checkpoints" / "deep" / "job" / "log" / "1"), 0o700)

@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.planted import planted_by
 from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, Unavailable, leaves
+from holdfast.common.system.directories import make_directories
 from holdfast.common.system.os_errors import REMEDIES, reason
 from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 
@@ -149,10 +150,10 @@ class DirectoryStore:
         target, part = self._at(path), self._at(JobPaths.part_file(path))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
-            descriptor = os.open(part, flags, 0o666)
+            descriptor = os.open(part, flags, 0o664)
         except FileNotFoundError:
             self._make_directory(os.path.dirname(part))
-            descriptor = os.open(part, flags, 0o666)
+            descriptor = os.open(part, flags, 0o664)
         try:
             with memoryview(data) as view:
                 written = _write_past_cache(part, view) if len(view) >= _LARGE else 0
@@ -171,7 +172,7 @@ class DirectoryStore:
     @staticmethod
     def _make_directory(path: str) -> None:
         try:
-            os.makedirs(path, exist_ok=True)
+            make_directories(path, 0o775)  # all users may write to none: the next start would be refused
         except FileNotFoundError as error:  # as in /proc
             raise StorageError(
                 f"cannot create {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import msgspec
 
+from holdfast.common.system.directories import make_directories
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.host.local_directory import LocalDirectory, temporary_directory
 
@@ -126,7 +127,7 @@ def user_directory() -> LocalDirectory:
     """
     parent = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     try:
-        os.makedirs(parent, mode=0o700, exist_ok=True)
+        make_directories(parent, 0o700)
         usable = os.access(parent, os.W_OK)
     except OSError:
         usable = False

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.common.secrets import concealed
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.driver.job import Job
+from holdfast.runtime.driver.watched_start import watched_start
 from holdfast.runtime.host.shipping import in_short
 from holdfast.runtime.plan.plan import JobPlan
 
@@ -29,7 +30,8 @@ def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job
         ConfigurationError: the job cannot run as configured; no input has been read.
     """
     try:
-        job = Job(plan, session, replan)
+        with watched_start(plan.name):
+            job = Job(plan, session, replan)
     except ConfigurationError as error:
         _log.debug("job %r cannot run", plan.name, exc_info=True)
         raise concealed(in_short(error), plan.config) from None

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 
 from holdfast.checkpoint.paths import safe_name
+from holdfast.common.system.directories import make_directories
 from holdfast.errors import ConfigurationError
 
 __all__ = ["LocalDirectory", "host_name", "slot_directory", "spark_directory", "state_directory", "temporary_directory"]
@@ -32,7 +33,7 @@ class LocalDirectory:
         Raises:
             ConfigurationError: a directory on the way is a link, belongs to another user, or is open to others.
         """
-        os.makedirs(self.trusted, mode=0o700, exist_ok=True)
+        make_directories(self.trusted, 0o700)
         if _open_to_others(os.stat(self.trusted)):
             guard = os.path.join(self.trusted, os.path.relpath(self.path, self.trusted).split(os.sep)[0])
             with contextlib.suppress(FileExistsError):
@@ -43,7 +44,7 @@ class LocalDirectory:
                     f"{guard} on host {host_name()} {fault}: other users could read or change the state of the job. Remove "
                     "it, give it mode 0700 if it is yours, or set io.tmp.dirs to a directory of yours with mode 0700"
                 )
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        make_directories(self.path, 0o700)
         return self.path
 
 

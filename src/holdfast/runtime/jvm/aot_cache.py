@@ -23,6 +23,7 @@ from pathlib import Path
 
 import xxhash
 
+from holdfast.common.system.directories import make_directories
 from holdfast.runtime.host.background import leave_running
 from holdfast.runtime.jvm.java import Java
 
@@ -171,7 +172,7 @@ def _directory() -> Path | None:
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         directory = Path(base).resolve() / "holdfast" / "aot"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(str(directory), 0o700)
         return directory if os.access(directory, os.W_OK) and _is_private(directory) else None
     except (OSError, RuntimeError):
         return None
