@@ -235,7 +235,17 @@ def spark_failure(error: BaseException, local: bool, *, stopped: bool = False) -
             "Spark has gone: its JVM has died (out of memory? killed?), or its SparkContext was stopped. Start the program "
             "again: the job resumes from its latest checkpoint"
         )
-    return configuration_error(error, local) or SparkJobFailed(_last_words(str(error)))
+    return configuration_error(error, local) or SparkJobFailed(_with_place(_last_words(str(error))))
+
+
+def _with_place(words: str) -> str:
+    """The end of Spark's text; if it tells of a full disk and not of which one, with the settings that name it.
+
+    >>> _with_place("OSError: [Errno 28] No space left on device")
+    'OSError: [Errno 28] No space left on device: free space below io.tmp.dirs, or spark.local.dir'
+    """
+    nameless = words.endswith("No space left on device") and "/" not in words
+    return f"{words}: free space below io.tmp.dirs, or spark.local.dir" if nameless else words
 
 
 def _last_words(text: str) -> str:

@@ -208,9 +208,9 @@ class RocksDBStore:
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
             self._db = Rdict(path, options, families, access)
-        except Exception:  # rocksdict raises plain exceptions for everything
+        except Exception as error:  # rocksdict raises plain exceptions for everything
             explain()
-            raise
+            raise OSError(f"the local store {path} cannot be opened: {error}") from error
         if not read_only:
             _put_compaction_last()
         # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
