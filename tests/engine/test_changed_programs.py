@@ -107,6 +107,19 @@ def test_another_max_parallelism_is_refused(job):
         lab.run()
 
 
+def the_key_groups_of_a_checkpoint_go_on_where_the_program_sets_none(job):
+    values = [(key, n, "v") for n in range(6) for key in "abcdef"]
+    lab = job(program(Remember(), values, cut=1))
+    lab.config = {"pipeline.max-parallelism": "3"}
+    assert not lab._run_until("after complete", 2)
+    lab.config, lab.parallelism = {}, 4
+    with pytest.raises(IncompatibleState, match="parallelism 4, but only 3 key groups"):
+        lab.run()
+    lab.parallelism = 2
+    lab.run()
+    assert len(LEDGERS["out"].values) == len(values)
+
+
 def test_another_type_of_a_state_is_refused(job):
     values = [("a", n, n) for n in range(6)]
     lab = job(program(Remember(Types.LONG()), values))

@@ -332,6 +332,12 @@ def test_key_groups_limit_the_parallelism_of_keyed_operators(env):
         plan_of(env)
 
 
+@pytest.mark.parametrize(("parallelism", "groups"), [(1, 128), (85, 128), (86, 256), (1000, 2048), (30_000, 32_768)])
+def key_groups_are_as_many_as_in_flink_for_the_parallelism(env, parallelism, groups):
+    env.from_collection([1]).key_by(lambda x: x).process(Keep()).set_parallelism(parallelism).print()
+    assert plan_of(env).vertices[-1].max_parallelism == groups
+
+
 def test_an_operator_may_have_its_own_number_of_key_groups(env):
     env.from_collection([1]).key_by(lambda x: x).process(Keep()).set_max_parallelism(16).print()
     assert [v.max_parallelism for v in plan_of(env).vertices] == [128, 16]
@@ -345,7 +351,6 @@ def test_the_plan_carries_the_effective_configuration():
     plan = env._plan(None)
     assert plan.name == plan.config["pipeline.name"] == "Holdfast Streaming Job"
     assert plan.config["parallelism.default"] == "3"
-    assert plan.config["pipeline.max-parallelism"] == "128"
     assert plan.config["pipeline.auto-watermark-interval"] == "200 ms"
     assert plan.settings.job_parameters == {"limit": "10"}
     assert Configuration.from_dict(plan.config).get_duration_ms("execution.checkpointing.interval", 0) == 30_000

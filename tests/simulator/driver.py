@@ -161,7 +161,7 @@ class Driver:
                 if not self.cannot_open:
                     self.runs.append(plan)
                 return (yield from self._take_over(deep))
-            case instructions.Recover(committables, passed_over):
+            case instructions.Recover(_, committables, passed_over):
                 self.committer = KafkaCommitter(OUTPUT, self.job, "out")
                 yield
                 self.committer.recover([*passed_over, *committables])

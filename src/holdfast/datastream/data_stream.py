@@ -31,7 +31,7 @@ from holdfast.datastream.operations.function_checks import (
     check_type,
     selector_callable,
 )
-from holdfast.datastream.operations.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
+from holdfast.datastream.operations.operator_settings import OperatorSettings, check_count
 from holdfast.datastream.operations.projection import projection
 from holdfast.datastream.operations.stream_output import StreamOutput
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
@@ -50,6 +50,7 @@ from holdfast.runtime.operators.timestamps import TimestampsAndWatermarksOperato
 from holdfast.runtime.plan.operator import OperatorFactory
 from holdfast.runtime.plan.plan import Partitioning
 from holdfast.state.api.descriptors import MapStateDescriptor
+from holdfast.state.keys.key_groups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
     from typing_extensions import Self

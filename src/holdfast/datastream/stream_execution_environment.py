@@ -34,11 +34,11 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.operations.environment_settings import EnvironmentSettings
 from holdfast.datastream.operations.environment_sources import EnvironmentSources
 from holdfast.datastream.operations.job_names import default_name, started
-from holdfast.datastream.operations.operator_settings import MAX_KEY_GROUPS, check_count
+from holdfast.datastream.operations.operator_settings import check_count
 from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
 from holdfast.graph.execution_plan import execution_plan
-from holdfast.graph.job_graph import DEFAULT_MAX_PARALLELISM, job_plan
+from holdfast.graph.job_graph import job_plan
 from holdfast.graph.rescaled import rescaled
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
 from holdfast.runtime.driver.launch import launched
@@ -47,6 +47,7 @@ from holdfast.runtime.driver.restore_check import RestoreCheck, check_restore
 from holdfast.runtime.jvm.java import find_java
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.spark.spark_context import begin_spark
+from holdfast.state.keys.key_groups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -352,9 +353,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
             config.get(option)  # reports a value of the wrong type now
         _check_own_options(config)
         name = job_name or config.get(PipelineOptions.NAME) or default_name(config.get(CheckpointingOptions.DIR))
-        if config.get(PipelineOptions.MAX_PARALLELISM) == -1:
-            config.set(PipelineOptions.MAX_PARALLELISM, DEFAULT_MAX_PARALLELISM)
-        check_count(config.get(PipelineOptions.MAX_PARALLELISM), PipelineOptions.MAX_PARALLELISM.key, MAX_KEY_GROUPS)
+        if (key_groups := config.get(PipelineOptions.MAX_PARALLELISM)) != -1:  # unless each operator's parallelism tells
+            check_count(key_groups, PipelineOptions.MAX_PARALLELISM.key, MAX_KEY_GROUPS)
         config.set(PipelineOptions.NAME, name)
         config.set(PipelineOptions.PARALLELISM, self.get_parallelism())
         config.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, f"{self.get_config().get_auto_watermark_interval()} ms")

@@ -31,11 +31,9 @@ from holdfast.runtime.operators.stateless import IdentityOperator
 from holdfast.runtime.plan.operator import OperatorFactory
 from holdfast.runtime.plan.plan import Chained, ChainEdge, Channel, InputKind, JobPlan, Partitioning, SourceSpec, Vertex
 from holdfast.runtime.plan.settings import JobSettings
+from holdfast.state.keys.key_groups import MAX_KEY_GROUPS
 
-__all__ = ["DEFAULT_MAX_PARALLELISM", "job_plan"]
-
-DEFAULT_MAX_PARALLELISM = 128
-"""The number of key groups unless ``pipeline.max-parallelism`` or the operator sets another."""
+__all__ = ["job_plan"]
 
 _INPUT_KINDS = {Partitioning.HASH: InputKind.KEYED, Partitioning.BROADCAST: InputKind.BROADCAST}
 
@@ -76,7 +74,7 @@ def job_plan(
     if config.get("pipeline.auto-generate-uids", "true").strip().lower() == "false":
         _require_uids(graph.operators)
     settings = JobSettings.of(config)
-    max_parallelism = int(config.get("pipeline.max-parallelism", DEFAULT_MAX_PARALLELISM))
+    max_parallelism = Configuration.from_dict(config).get(PipelineOptions.MAX_PARALLELISM)
     # Batches are sorted by key, and deadlines cut the input, between tasks.
     keyed_alone = not batch and settings.aligned_timeout_ms is None
     chains = _chain(graph, chaining, max_parallelism if keyed_alone else None)
@@ -105,7 +103,7 @@ def _chain(graph: StreamGraph, chaining: bool, max_parallelism: int | None) -> d
     Args:
         graph: The program.
         chaining: Whether operators may share a task.
-        max_parallelism: That of operators without one of their own; None: no chain goes through a partitioning by key.
+        max_parallelism: As ``pipeline.max-parallelism``; None: no chain goes through a partitioning by key.
     """
     chains: dict[int, _Chain] = {}
     vertex_ids = itertools.count()
@@ -137,8 +135,19 @@ def _gets_every_key(edge: Edge, before: _Chain, max_parallelism: int) -> bool:
         and edge.consumer.keyed
         and edge.columns is None
         and edge.producer.parallelism == edge.consumer.parallelism == 1
-        and (before.head.max_parallelism or max_parallelism) == (edge.consumer.max_parallelism or max_parallelism)
+        and _max_parallelism(before.head, max_parallelism) == _max_parallelism(edge.consumer, max_parallelism)
     )
+
+
+def _max_parallelism(operator: Physical, of_job: int) -> int:
+    """The number of an operator's key groups; ``of_job``: as ``pipeline.max-parallelism``.
+
+    Where none is set, Flink's rule: a power of two that is at least one and a half times the parallelism, from 128 up.
+    """
+    given = operator.max_parallelism or of_job
+    if given > 0:
+        return given
+    return min(max(1 << (operator.parallelism + operator.parallelism // 2 - 1).bit_length(), 128), MAX_KEY_GROUPS)
 
 
 def _distinct(chains: Mapping[int, _Chain]) -> list[_Chain]:
@@ -150,13 +159,13 @@ def _vertex(
     graph: StreamGraph,
     chains: Mapping[int, _Chain],
     channel_ids: Iterator[int],
-    default_max_parallelism: int,
+    job_max_parallelism: int,
     batch: bool,
 ) -> Vertex:
     head = chain.head
     keyed = isinstance(head, OperatorTransformation) and head.keyed
     inputs = _inputs(head, graph)
-    max_parallelism = head.max_parallelism or default_max_parallelism
+    max_parallelism = _max_parallelism(head, job_max_parallelism)
     if keyed and head.parallelism > max_parallelism:
         raise ConfigurationError(
             f"Operator {head} has parallelism {head.parallelism}, but only {max_parallelism} key groups to share out. "
@@ -227,6 +236,7 @@ def _vertex(
         name=_chain_name(chain, graph, chains),
         parallelism=head.parallelism,
         max_parallelism=max_parallelism,
+        max_parallelism_given=(head.max_parallelism or job_max_parallelism) > 0,
         level=chain.level,
         chain=tuple(chained),
         source=source,

@@ -21,12 +21,12 @@ from holdfast.checkpoint.metadata import (
 from holdfast.checkpoint.retention import verify_files
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, copy_file, put_metadata, renamed_operator
 from holdfast.checkpoint.stores.storage import Storage
-from holdfast.datastream.operations.operator_settings import MAX_KEY_GROUPS, check_count
+from holdfast.datastream.operations.operator_settings import check_count
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.host.shipping import portable, ship_package
 from holdfast.state.backends.backend import HEAP
 from holdfast.state.backends.canonical import parts_of
-from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.keys.key_groups import MAX_KEY_GROUPS, KeyGroupRange
 from holdfast.state_api.bootstrap import StateTransformation
 from holdfast.state_api.bootstrap_task import Target
 from holdfast.state_api.catalog import Snapshot, open_snapshot

@@ -68,7 +68,7 @@ class Dataflow:
         operators = {}
         self._base = None if snapshot is None else snapshot.checkpoint
         if snapshot is not None:
-            check_resumable(self.plan, snapshot.checkpoint)
+            self.plan = check_resumable(self.plan, snapshot.checkpoint)
             operators = snapshot.checkpoint.operators
         stored = dumps_program(JobSetup(self.plan, JobInfo("harness", plan.name, 1, None), "harness"))
         self.tasks: dict[TaskId, OpenChain] = {}

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorSettings", "check_count"]
 
-MAX_KEY_GROUPS = 32768
-"""The upper bound of max parallelism, as in Flink."""
-
 
 def check_count(value: int, what: str, most: int | None = None) -> int:
     """Return ``value`` if it is an integer of at least 1.

@@ -383,6 +383,7 @@ class Coordinator:
 
     def _recover(self, instruction: instructions.Recover) -> Event:
         assert self._job is not None
+        self._plan = instruction.plan
         self._committers.recover(self._plan, self._job, instruction.committables, instruction.passed_over)
         self._retention.adopt_holds()
         self._retention.sweep()

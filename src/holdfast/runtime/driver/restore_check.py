@@ -34,7 +34,7 @@ from holdfast.runtime.plan.listed_states import ListedStates, list_text
 from holdfast.runtime.plan.operator import Operator, StateKind
 from holdfast.runtime.plan.plan import Chained, JobPlan, Vertex
 from holdfast.runtime.plan.redistribution import OperatorSnapshot, assigned
-from holdfast.runtime.protocol.resumption import obstacles, unclaimed
+from holdfast.runtime.protocol.resumption import obstacles, unclaimed, with_key_groups
 from holdfast.runtime.task.changelogs import judge_changelogs
 from holdfast.runtime.time.clock import Clock
 from holdfast.state.rows.keyed_state import KeyedState
@@ -152,6 +152,7 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     else:
         storage, checkpoint, where, damage, passed_over = _newest(plan)
     remedy = "" if savepoint is None else REMEDY
+    plan = with_key_groups(plan, checkpoint)
     missing = (each for each in missing_files(storage, checkpoint) if damage is None or each.path != damage.path)
     problems = [] if damage is None else [str(damage)]
     problems += [str(with_content(each, storage, checkpoint, remedy)) for each in missing]

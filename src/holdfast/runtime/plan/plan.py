@@ -136,6 +136,8 @@ class Vertex:
     source: SourceSpec | None = None
     inputs: tuple[InputKind, ...] = ()
     """The inputs of the first operator; empty for a source."""
+    max_parallelism_given: bool = True
+    """Whether the program sets it; if not, an existing checkpoint's holds."""
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ class TakeOver(Instruction):
 class Recover(Instruction):
     """Let the committers take over earlier output, and delete orphans. Answer: `Recovered`."""
 
+    plan: JobPlan
+    """The plan from here on: with the key groups of the restored checkpoint."""
     committables: Sequence[Committable]
     """The committables of the restored checkpoint; they may be committed already."""
     passed_over: Sequence[Committable] = ()

@@ -267,13 +267,13 @@ class CoordinatorMachine:
         if restored is not None:
             self._clock.reached(restored.created_at)  # windows that have fired must not fill again
             try:
-                resumption.check_resumable(self._plan, restored, event.savepoint)
+                self._plan = resumption.check_resumable(self._plan, restored, event.savepoint)
             except HoldfastError as error:
                 self._job_failed(error)
                 return
             self._give(instructions.Restored(restored.checkpoint_id, event.savepoint))
         self._life.to(JobState.RECOVERING)
-        self._give(instructions.Recover(committables_of(restored), event.passed_over))
+        self._give(instructions.Recover(self._plan, committables_of(restored), event.passed_over))
 
     def _recovered(self) -> None:
         restored = self._completed

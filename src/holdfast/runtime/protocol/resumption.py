@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from holdfast.checkpoint.metadata import CHANNEL_STATE, CheckpointMetadata, OperatorCheckpoint, has_output
@@ -21,7 +21,7 @@ from holdfast.runtime.plan.operator import StateKind
 from holdfast.runtime.plan.plan import JobPlan, SourceSpec, Vertex
 from holdfast.runtime.protocol.sources import has_finished
 
-__all__ = ["Obstacle", "Unclaimed", "check_resumable", "committable_now", "obstacles", "unclaimed"]
+__all__ = ["Obstacle", "Unclaimed", "check_resumable", "committable_now", "obstacles", "unclaimed", "with_key_groups"]
 
 _WITHOUT_CHANNEL_STATE = "stop the old program with a savepoint, which holds no channel state, and start this one from it"
 
@@ -35,8 +35,8 @@ class Obstacle(NamedTuple):
     """With the remedy."""
 
 
-def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> None:
-    """Check that the program can resume from the checkpoint.
+def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> JobPlan:
+    """Check that the program can resume from the checkpoint, and return its plan with the checkpoint's key groups.
 
     Args:
         plan: The program.
@@ -48,6 +48,20 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: st
     """
     for obstacle in obstacles(plan, checkpoint, savepoint):
         raise IncompatibleState(obstacle.reason)
+    return with_key_groups(plan, checkpoint)
+
+
+def with_key_groups(plan: JobPlan, checkpoint: CheckpointMetadata) -> JobPlan:
+    """The plan with the checkpoint's number of key groups for each vertex for which the program sets none."""
+    vertices = tuple(_with_key_groups(vertex, checkpoint) for vertex in plan.vertices)
+    return plan if vertices == plan.vertices else replace(plan, vertices=vertices)
+
+
+def _with_key_groups(vertex: Vertex, checkpoint: CheckpointMetadata) -> Vertex:
+    stored = {checkpoint.operators[each.uid].max_parallelism for each in vertex.chain if each.uid in checkpoint.operators}
+    if vertex.max_parallelism_given or not stored - {vertex.max_parallelism}:
+        return vertex
+    return replace(vertex, max_parallelism=min(stored))
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,7 @@ def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | No
     """Why the program cannot resume from the checkpoint: each difference with its remedy."""
     where = f"checkpoint {checkpoint.checkpoint_id}" if not savepoint else f"savepoint {savepoint}"
     where += f" of job {checkpoint.job_name!r}"
+    plan = with_key_groups(plan, checkpoint)
     if not savepoint and checkpoint.job_name != plan.name and JobPaths.of(checkpoint.job_name) == JobPaths.of(plan.name):
         yield Obstacle(
             "",
@@ -133,7 +148,14 @@ def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | No
         stored = checkpoint.operators.get(uid)
         if stored is None or not any(subtask.keyed for subtask in stored.subtasks):
             continue
-        if stored.max_parallelism != vertex.max_parallelism:
+        if vertex.parallelism > stored.max_parallelism:
+            yield Obstacle(
+                uid,
+                f"operator {stored.name!r} (uid {uid!r}) has parallelism {vertex.parallelism}, but only "
+                f"{stored.max_parallelism} key groups to share out in {where}: lower its parallelism, or write the "
+                "state anew for more of them (SavepointWriter.change_max_parallelism)",
+            )
+        elif stored.max_parallelism != vertex.max_parallelism:
             yield Obstacle(
                 uid,
                 f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "

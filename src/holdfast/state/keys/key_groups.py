@@ -18,7 +18,18 @@ from holdfast import compiled
 from holdfast.state.keys.key_codec import canonical_core, encode_core
 from holdfast.state.keys.key_owners import all_plain_tuples, integer_owners, owners_of_digests, string_owners
 
-__all__ = ["KeyGroupRange", "group_assigner", "integer_groups", "key_group", "key_group_range", "key_grouper"]
+__all__ = [
+    "MAX_KEY_GROUPS",
+    "KeyGroupRange",
+    "group_assigner",
+    "integer_groups",
+    "key_group",
+    "key_group_range",
+    "key_grouper",
+]
+
+MAX_KEY_GROUPS = 32768
+"""The upper bound of max parallelism, as in Flink."""
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
