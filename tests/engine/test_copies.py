@@ -17,6 +17,7 @@ from holdfast.common import Configuration, Row, Time, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
     CumulativeEventTimeWindows,
+    FilterFunction,
     KeyedProcessFunction,
     MapFunction,
     OutputTag,
@@ -36,7 +37,7 @@ from holdfast.datastream.window import (
     TumblingEventTimeWindows,
 )
 from holdfast.runtime.records.copies import copied
-from holdfast.runtime.records.shared_results import own_each
+from holdfast.runtime.records.shared_results import held_before, own_each
 from holdfast.testing import InProcessEnvironment
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
@@ -346,6 +347,33 @@ class Looks(MapFunction):
         return held[self.form] if self.form in held else Holder(self.kept)
 
 
+class Keeps(MapFunction, FilterFunction):
+    """Passes on elements, and what it has kept of the ones before."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.kept: list[Any] = []
+
+    def map(self, value: Any) -> Any:
+        self.kept.append(value)
+        assert all(each["n"] == 10 for each in self.kept)
+        return value
+
+    def filter(self, value: Any) -> bool:
+        return self.map(value) is value
+
+
+@pytest.mark.parametrize("records", ["1", "64"])
+@pytest.mark.parametrize("call", ["map", "filter"])
+def an_element_that_a_function_keeps_and_passes_on_is_changed_by_no_other(call: str, records: str) -> None:
+    configuration = Configuration()
+    configuration.set_string("holdfast.frame.records", records)
+    env = InProcessEnvironment(configuration).set_parallelism(1)
+    kept = getattr(env.from_collection([{"n": 10}] * 4), call)(Keeps())
+    again = getattr(kept, call)(Keeps())
+    with again.map(count).execute_and_collect() as found:
+        assert [each["n"] for each in found] == [11] * 4
+
+
 class Holder:
     def __init__(self, held: Any) -> None:
         self.held = held
@@ -379,4 +407,4 @@ def a_result_that_nothing_else_holds_is_not_copied() -> None:
     fresh: list[Any] = [
         *values, {"n": [{"m": 1.5}]}, [[1], "a"], (1, {"n": 2}), Row(1, [2]), Holder([Holder(1)]), (1, "a"), "a", None
     ]  # fmt: skip
-    own_each(fresh, [*values, *[None] * 8], copies)
+    own_each(fresh, [*values, *[None] * 8], held_before(values), copies)

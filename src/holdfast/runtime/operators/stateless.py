@@ -21,7 +21,7 @@ from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
 from holdfast.runtime.records.copies import FIXED, Copy, fixed, same
 from holdfast.runtime.records.getters import getter, read_all
 from holdfast.runtime.records.records import RecordBatch
-from holdfast.runtime.records.shared_results import own_each
+from holdfast.runtime.records.shared_results import held_before, own_each
 from holdfast.runtime.records.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
@@ -78,9 +78,10 @@ class Map(FunctionOperator):
         mapped = read_all(self._read, values)
         try:
             if mapped is None:
+                held = held_before(values)
                 mapped = [function(value) for value in rest]
                 if self._copies:
-                    own_each(mapped, values, self.context.copied)
+                    own_each(mapped, values, held, self.context.copied)
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         self.context.emit(RecordBatch(mapped, batch.timestamps))
@@ -92,11 +93,13 @@ class Filter(FunctionOperator):
     def open(self) -> None:
         super().open()
         self._filter = user_callable(self.function, "filter")
+        self._copies = self.context.copied is not same
 
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
         rest = iter(values)
         function = self._filter
+        held = held_before(values)
         try:
             # Pairs of element and timestamp would take half as long again.
             passes = [True if function(value) else False for value in rest]  # noqa: SIM210, without a call
@@ -104,6 +107,8 @@ class Filter(FunctionOperator):
             raise self.failed_at(error, values, rest) from error
         passed = list(compress(values, passes))
         if passed:
+            if self._copies:
+                own_each(passed, passed.copy(), held + 1, self.context.copied)
             self.context.emit(RecordBatch(passed, None if timestamps is None else list(compress(timestamps, passes))))
 
 

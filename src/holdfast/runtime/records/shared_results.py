@@ -1,28 +1,42 @@
-"""Results of `map` that something else holds, too: they are copied. Compiled (`holdfast.compiled`)."""
+"""What a function passes on and something else holds, too, is copied. Compiled (`holdfast.compiled`)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 from holdfast.common.types import Row
 from holdfast.runtime.records.copies import FIXED, Copy, fixed
 
-__all__ = ["own_each"]
+__all__ = ["held_before", "own_each"]
 
 
-def own_each(mapped: list[Any], values: Iterable[Any], copied: Copy) -> None:
-    """Replace results of `map` that something else holds, in whole or in part, by copies.
+def held_before(values: list[Any]) -> int:
+    """How often each element is held, at least, before a function gets it."""
+    least = _UNKNOWN
+    for value in values:
+        if type(value) in FIXED or type(value) is tuple:
+            continue
+        held = _references(value)
+        if held < least:
+            least = held
+    return least
 
-    A function may return one object for several elements, and a later function change it. A fresh object needs no copy, and
-    neither does the element itself.
+
+def own_each(mapped: list[Any], values: list[Any], held: int, copied: Copy) -> None:
+    """Replace results that something else holds, in whole or in part, by copies.
+
+    A function may return one object for several elements, or keep an element that it passes on, and a later function change
+    it. A fresh object needs no copy, and neither does an element that the function has not kept, whose parts are not looked
+    at.
 
     Args:
-        mapped: The results.
+        mapped: The results, an element among them if the function has returned it.
         values: The elements.
+        held: As `held_before` has counted.
         copied: Copies a result.
     """
+    most = held + _OF_BOTH_LISTS
     position = 0
     for result, value in zip(mapped, values):
         kind = type(result)
@@ -33,8 +47,12 @@ def own_each(mapped: list[Any], values: Iterable[Any], copied: Copy) -> None:
                     if result is not value and not _alone(result):
                         mapped[position] = copied(result)
                     break
-        elif kind not in FIXED and result is not value and (_references(result) > _OF_A_RESULT or not _alone(result)):
-            mapped[position] = copied(result)
+        elif kind not in FIXED:
+            if result is value:
+                if _references(result) > most:
+                    mapped[position] = copied(result)
+            elif _references(result) > _OF_A_RESULT or not _alone(result):
+                mapped[position] = copied(result)
         position += 1  # noqa: SIM113, an integer of C
 
 
@@ -70,6 +88,17 @@ def _of_a_result() -> int:
     raise AssertionError
 
 
+def _of_both_lists() -> int:
+    """How much oftener an element is held in a loop as that of `own_each`, with both lists, than in `held_before`."""
+    values: list[Any] = [[]]
+    mapped = values.copy()
+    for result, value in zip(mapped, values):
+        if result is value:
+            found = _references(result)
+    del result, value, mapped
+    return found - held_before(values)
+
+
 def _of_a_part() -> int:
     """The same for a part, in a loop as that of `_alone`."""
     for part in [object()]:
@@ -77,5 +106,7 @@ def _of_a_part() -> int:
     raise AssertionError
 
 
+_UNKNOWN = 1 << 30
 _OF_A_RESULT = _of_a_result()
 _OF_A_PART = _of_a_part()
+_OF_BOTH_LISTS = _of_both_lists()
