@@ -333,9 +333,9 @@ def test_key_groups_limit_the_parallelism_of_keyed_operators(env):
 
 
 @pytest.mark.parametrize(("parallelism", "groups"), [(1, 128), (85, 128), (86, 256), (1000, 2048), (30_000, 32_768)])
-def key_groups_are_as_many_as_in_flink_for_the_parallelism(env, parallelism, groups):
+def the_key_groups_are_as_many_as_in_flink_for_the_parallelism(env, parallelism, groups):
     env.from_collection([1]).key_by(lambda x: x).process(Keep()).set_parallelism(parallelism).print()
-    assert plan_of(env).vertices[-1].max_parallelism == groups
+    assert plan_of(env).vertices[1].max_parallelism == groups
 
 
 def test_an_operator_may_have_its_own_number_of_key_groups(env):
