@@ -54,3 +54,8 @@ def the_milestones_of_a_log_are_the_multiples_of_each_power_in_the_block_of_its_
     assert [p for p in range(1, 2086) if is_milestone(p, 2085)] == [1024, 2048, *range(2080, 2086)]
     assert [p for p in range(1, 34) if is_milestone(p, 33)] == [32, 33]
     assert [p for p in range(1, 32) if is_milestone(p, 31)] == list(range(1, 32))
+
+
+def a_multiple_of_the_highest_power_stays_for_ever():
+    assert is_milestone(32**7, 2 * 32**8)
+    assert not is_milestone(32**6, 2 * 32**8)

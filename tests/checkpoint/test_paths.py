@@ -53,6 +53,18 @@ def test_a_log_entrys_name_tells_its_position():
     assert paths.parse_state_file("job/state/readme") is None
 
 
+def the_objects_of_another_job_are_not_this_jobs():
+    one, other = JobPaths.of("one"), JobPaths.of("two")
+    assert one.parse_log_entry(other.log_entry(17)) is None
+    assert one.parse_probe(other.probe(1_700_000_000_000)) is None
+
+
+def an_unfinished_file_is_known_by_its_name():
+    path = JobPaths.of("job").log_entry(17)
+    assert JobPaths.is_part(JobPaths.part_file(path))
+    assert not JobPaths.is_part(path)
+
+
 def the_objects_of_a_job_have_these_names():
     """Other releases find them by the same ones."""
     paths = JobPaths.of("a job")
@@ -123,6 +135,11 @@ def test_an_object_store_has_two_schemes():
 def a_checkpoint_of_another_job_or_storage_is_refused_with_the_remedy(path: str):
     with pytest.raises(ConfigurationError, match=r"another job or another storage.*job/log/0{18}17.*set pipeline\.name"):
         restored_position(path, "file:///data/job/log/")
+
+
+def a_checkpoint_in_another_bucket_is_refused():
+    with pytest.raises(ConfigurationError, match="another job or another storage"):
+        restored_position("s3://other/x/job/log/17", "s3://bucket/x/job/log/")
 
 
 @pytest.mark.parametrize("path", ["/data/job/log", "latest", "/data/job/log/x17"])

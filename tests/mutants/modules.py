@@ -82,6 +82,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "self._last = {key: last for key, last in self._last.items() if last > now}": "a key that stays has the same rounds",
         "return Frame(frames[-1].watermark, values, timestamps if timed else None, keys, None, late)": "it gets the lane's",
     },
+    "checkpoint/paths.py": {
+        'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",
+    },
     "state/stored/delta.py": {
         "if ends[-1] != size - end:": "pieces that lie elsewhere fail their checksums; only the message differs",
     },
