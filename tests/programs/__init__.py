@@ -1,18 +1,34 @@
 """Programs drawn at random from all public operations, run in any way, judged by the plain way and by models.
 
-``make sensitivity`` shows that they find faults: `reverted` has those that were mended, to put back one at a time. Found
-after so many programs, of all operations or of those that show the fault (own):
+``make sensitivity`` shows that they find faults: `reverted` has those that were mended, to put back one at a time. This is
+how soon, by programs and seconds of processor time, of operations that show the fault:
 
-- event time of operators is not restored: 75;
-- one event time for a chain: 39 own; own windows have no deadline: 19 own;
-- windows of another form, or of another size, are opened as the program's: 10 and 19 own;
-- results of an outer join are late: 4 own; keys of a declared type come back as others: 8 own;
-- joins or aggregates of tables share their rows with functions: 4 own; panes are given to functions: 39 own;
-- contents of windows with triggers are given to functions: 108 own; a collection of one object: 247 own;
-- a session that is over takes a late element: 10 own; later input does not hold event time back: 66 own.
+| fault | programs | seconds |
+|---|---|---|
+| broadcast state shares its values | 4 | 1 |
+| an interval join gives its own elements to functions | 4 | 2 |
+| triggers of window joins see the number of the input | 4 | 2 |
+| windows of one element share it | 4 | 2 |
+| results of an outer join are late | 4 |  |
+| joins, and aggregates, of tables are given to functions | 4 |  |
+| keys of a declared type come back as others | 8 |  |
+| one event time for a chain | 33 | 8 |
+| own windows have no deadline | 51 | 17 |
+| panes are given to functions | 53 | 19 |
+| contents of windows with triggers are given to functions | 108 | 31 |
+| contents that are merged are given to functions | 87 | 35 |
+| a collection of one object | 247 | 36 |
+| map returns one object for several elements | 277 | 42 |
+| a match's function is given the events of other matches | 346 | 134 |
+| key groups that are ahead are forgotten | not yet | 90 |
+| a NOT pattern does not stop a repetition in a group | not in 300 | 100 |
+| sliding windows swap two elements | not yet | 90 |
+| a session that is over takes a late element | not yet | 70 |
 
-Not found in about a minute: sliding windows swap two elements (100 own), broadcast state shares its values (400 own). The
-others have not been tried for long enough to say.
+"Not yet" is within about so many seconds. A few lines of a program show the swap and the NOT; they need elements of a key
+with one time that are both late, or a match that a NOT forbids, which are drawn seldom. The other faults of `reverted` are
+not in the table: what was measured of them before does not count, as changed programs were taken for punctual then, so that
+some failed without a fault.
 
 What no program can show here is tested elsewhere:
 
@@ -23,6 +39,11 @@ What no program can show here is tested elsewhere:
 - two jobs beside each other, the second job of a program, a LiveTable, ``to_pandas``, queries of state: they are not part of
   a program's results;
 - what a rescaling answers, and when it is done; sockets, which a rescaling must keep: a program here has no client;
+- a rescaling that does not align first is refused, as input waits (``engine/test_rescaling.py``);
+- idle generators whose states become one, at a lower parallelism: silence makes them idle, in real time
+  (``runtime/test_redistribution.py``);
+- requests in flight that a rescaling divides by their number: the first epoch emits them all, in the order of the subtasks,
+  which is the order in which the next operator reads them (``engine/test_async_io.py``);
 - a pattern that changed: which of its partial matches are refused depends on the cut (``engine/test_changed_operators.py``);
 - changes that are refused by name, such as another kind of join (``engine/test_changed_operators.py``);
 - values that ``==`` takes for the same (``table/test_tables.py``): the drawn ones differ or are the same;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -415,10 +416,14 @@ class Matched(PatternProcessFunction):
 
 
 class Asked(AsyncFunction):
+    """Answers odd numbers only after a moment, so that epochs end before."""
+
     def __init__(self, in_place: bool = False) -> None:
         self.in_place = in_place
 
     async def async_invoke(self, value: Any) -> Any:
+        if value[2] % 2:
+            await asyncio.sleep(0.005)
         return [raised(value, 3, self.in_place)]
 
 

@@ -57,23 +57,8 @@ FAULTS = {
     "later input does not hold event time back": Fault(
         _CHANNELS + "channel_state", "    if not later:\n", "    if True:\n", "window_drawing.window,drawing.plus"
     ),
-    "a rescaling does not align first": Fault(
-        "runtime.protocol.rescaling", "if left and not self.aligning:", "if False:", "drawing.numbered,window_drawing.window"
-    ),
     "idleness by the wall clock": Fault(
         "runtime.protocol.machine", "int(1000 * self._now.steady)", "self._now.wall_ms", "window_drawing.window"
-    ),
-    "of several generators the last behind wins, idle or not": Fault(
-        "runtime.plan.redistribution",
-        "min(active, key=_progress) if active else max(known, key=_progress)",
-        "min(known, key=_progress)",
-        "window_drawing.window",
-    ),
-    "requests in flight are divided by their number": Fault(
-        "runtime.operators.async_wait",
-        "context.lists.stored(_IN_FLIGHT, WHOLE)",
-        'context.lists.stored(_IN_FLIGHT, "split")',
-        "joins.asked,drawing.numbered",
     ),
     # windows, joins, tables and patterns
     "results of an outer join are late": Fault(

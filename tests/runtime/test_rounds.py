@@ -134,3 +134,25 @@ def the_first_record_of_a_key_is_of_the_round_after_the_last_processed_one():
     rounds.reached(5)
     rounds.forget()
     assert list(rounds.arrived("abbc", ascending=True)) == [6, 6, 7, 7]
+
+
+def the_records_of_a_round_with_less_than_half_of_the_keys_come_later():
+    rounds, frames = Rounds(), store()
+    lane = lane_of([("a", 2), ("b", 2), ("c", 2), ("d", 2), ("a", 4), ("b", 4), ("a", 6)], 7, frames)
+    rounds.number(lane, frames)
+    merge = RoundsMerge(rounds, [(lane, frames)])
+    taken = []
+    while (found := merge.take()) is not None:
+        taken.append((merge.keys, found[0].keys))
+        merge.processed(len(found[0].values))
+    assert taken == [(4, ["a", "b", "c", "d", "a", "b"]), (1, ["a"])]
+    assert list(rounds.arrived("z")) == [4], "new keys begin after the last round"
+    assert [frames.size(place) for _, place in lane.frames] == [0], "what is processed needs no memory"
+
+
+def a_lane_whose_records_were_processed_in_part_has_rounds_for_the_rest():
+    rounds, frames = Rounds(), store()
+    lane = lane_of([("a", 2), ("a", 4), ("b", 2), ("a", 6), ("b", 4)], 3, frames)
+    lane.skip = 1
+    rounds.number(lane, frames)
+    assert [list(each) for each in lane.rounds or ()] == [[0, 1, 1], [2, 2]]
