@@ -90,6 +90,8 @@ PARAMETERS: dict[str, dict[str, str]] = {
         "options": SCHEMA,
         "allowed": NEW,
     },
+    "WindowedFactory": {"operator": "always the same", "func": "an aggregate of windows", "options": SCHEMA},
+    "SuppressFactory": {"operator": "always the same", "func": "Suppress", "options": SCHEMA},
     "FunctionFactory": {
         "operator": "another one has another state: refused by the kinds of its states",
         "func": USERS + ", or below",
@@ -127,6 +129,10 @@ PARAMETERS: dict[str, dict[str, str]] = {
     "Subscribe": {"foreign_key": USERS},
     "LatestVersion": {},
     "NewestVersion": {"value_type": SCHEMA, "retention": DEFINED},
+    "Suppress": {"suppressed": DEFINED, "closes_after": "refused by the windows before it"},
+    "AggregateWindows": {"windows": DEFINED, "initializer": USERS, "adder": USERS},
+    "AggregateSliding": {"windows": DEFINED, "initializer": USERS, "adder": USERS},
+    "AggregateSessions": {"windows": DEFINED, "initializer": USERS, "adder": USERS, "merger": USERS},
     "JoinVersions": {"joiner": USERS, "keeps_left": NEW, "value_type": SCHEMA, "retention": DEFINED, "grace": NEW},
 }
 

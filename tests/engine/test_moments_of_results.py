@@ -40,8 +40,9 @@ from holdfast.functions.aggregates import Count
 from holdfast.runtime.operators.keyed import ChangelogProcess, KeyedBatchReduce
 from holdfast.runtime.plan.operator import Operator
 from holdfast.runtime.task import chain
-from holdfast.table import KStream
-from holdfast.table.versions import _Versioned
+from holdfast.table import BufferConfig, KStream, Suppressed
+from holdfast.table.lateness import TimedProcess
+from holdfast.table.windowed import _WindowedProcess
 from holdfast.testing import InProcessEnvironment, TestSource
 
 
@@ -118,6 +119,11 @@ def with_grace(stream: Any, other: Any) -> Any:
     return pairs.left_join(table_of(other), lambda a, b: (a, b), grace_period=ms(4)).to_data_stream()
 
 
+def suppressed(stream: Any, other: Any) -> Any:
+    table = KStream.of(stream, key_of, lambda value: value[1]).to_table()
+    return table.suppress(Suppressed.until_time_limit(ms(4), BufferConfig.unbounded())).to_changes()
+
+
 def asked(stream: Any, other: Any) -> Any:
     return AsyncDataStream.unordered_wait(stream, Asked(), ms(10_000), 5, Types.PICKLED_BYTE_ARRAY())
 
@@ -148,6 +154,7 @@ PROGRAMS: dict[str, Program] = {
     "_IntervalJoin": outer_join,
     "_TemporalJoin": lambda a, b: a.key_by(key_of).temporal_join(b.key_by(key_of)).left_outer().apply(lambda a, b: (a, b)),
     "_VersionedJoin": with_grace,
+    "_Process": suppressed,
     "_AsyncWait": asked,
 }
 """By operator."""
@@ -155,7 +162,8 @@ WITHOUT = {
     chain.Operator: "forwards only",
     KeyedBatchReduce: "emits at the end of the input",
     ChangelogProcess: "functions of ours without timers",
-    _Versioned: "its function emits nothing when event time advances",
+    TimedProcess: "its function emits nothing when event time advances",
+    _WindowedProcess: "its functions emit nothing when event time advances",
 }
 
 

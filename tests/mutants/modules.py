@@ -65,6 +65,7 @@ MODULES = {
     "windowing/triggers.py": ["state/test_triggers.py", "state/test_ends_of_windows.py"],
     "table/best.py": ["table/test_tables.py"],
     "table/changes.py": ["table/test_tables.py"],
+    "table/sliding.py": ["table/test_sliding_windows.py"],
     "table/versions.py": ["table/test_versioned_tables.py"],
     "connectors/kafka/sink/committer.py": ["simulator/test_kafka_committer.py", "simulator/test_protocol.py"],
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
+
+from table.sliding_model import windows_of
 
 from . import functions, models
 from . import more_functions as more
 from .drawing import Drawing
-from .joins import other_of
+from .joins import LONG, other_of
 from .models import Element, Stream
 from .window_drawing import ms
 
@@ -74,6 +77,49 @@ def counted(d: Drawing, of: str) -> Any:
     text = f"KStream.of({of}, key_of, number_or_none).group_by_key().windowed_by({windows}).count()"
     call = f"{text}.to_stream().to_data_stream().map(of_window).key_by(key_of).process(Newest())"
     return d.add(call, Stream(elements, ordered=False), of, stage=2)
+
+
+def sliding(d: Drawing, of: str) -> Any:
+    """Aggregates in sliding windows, none of which is closed: their changes, or the rows of a join of two in the end."""
+    other = other_of(d, of)
+    stream, others = d.input_of(of), d.input_of(other)
+    if not stream.ordered or not others.ordered:
+        return False
+    behind = max((each.passed - each.timestamp for side in (stream, others) for each in side.elements), default=0)
+    of_windows = stream.elements_of_windows or others.elements_of_windows
+    difference = d.one_of(0, 9, 10, 25)
+    if behind < 0 and not of_windows and d.one_of(True, False):
+        windows = f"SlidingWindows.of_time_difference_with_no_grace({ms(difference)})"
+    else:
+        grace = LONG if of_windows else d.one_of(ms(max(behind, 0) + 1), LONG)
+        windows = f"SlidingWindows.of_time_difference_and_grace({ms(difference)}, {grace})"
+    value, text, combine = d.one_of(
+        ("number_of", "count()", len),
+        ("number_of", "reduce(lambda a, b: a + b)", sum),
+        ("number_of", "aggregate(int, lambda key, value, total: total + value)", sum),
+        ("boxed_number", "aggregate(new_box, add_box).map_values(unboxed)", sum),
+    )
+    one, two = (f"KStream.of({name}, key_of, {value}).group_by_key().windowed_by({windows}).{text}" for name in (of, other))
+    if d.one_of(True, True, False):
+        elements = []
+        for mine in stream.by_key.values():
+            for number, key, start, new, _ in windows_of(map(pair_of, mine), difference, combine):
+                elements.append(replace(mine[number], value=(key, start, new)))
+        model = replace(stream, elements=tuple(elements), placed=False)
+        return d.add(f"{one}.to_stream().to_data_stream().map(of_windowed)", model, of)
+    rows, held = (
+        {(key, start): new for _, key, start, new, _ in windows_of(map(pair_of, side.elements), difference, combine)}
+        for side in (stream, others)
+    )
+    joined = tuple(Element((*row, new * 100 + held[row]), functions.END) for row, new in rows.items() if row in held)
+    call = (
+        f"{one}.join({two}, joined(88, 99)).to_stream().to_data_stream().key_by(key_of).process(Newest()).map(of_windowed)"
+    )
+    return d.add(call, Stream(joined, ordered=False), of, other, stage=1)
+
+
+def pair_of(element: Element) -> tuple[Any, int, Any]:
+    return element.value[0], element.timestamp, element.value[2]
 
 
 def weighed(stream: Stream, weight: int) -> Stream:
@@ -188,4 +234,4 @@ def final(d: Drawing, of: str) -> Any:
 
 STRICT = "BufferConfig.max_records(1000).with_max_bytes(10**6).shut_down_when_full()"
 
-OPERATIONS = [grouped, grouped, counted, suppressed, suppressed, final]
+OPERATIONS = [grouped, grouped, counted, suppressed, suppressed, final, sliding]

@@ -363,6 +363,12 @@ def number_of(element: Any) -> Any:
     return element[2]
 
 
+def of_windowed(pair: Any) -> Any:
+    """An element of the row of a windowed table: a pair, or what `Newest` tells of it."""
+    key, start, _ = pair[0]
+    return key, start, pair[-1]
+
+
 def of_row(row: Any) -> Any:
     """An element of a changelog's row, which tells its kind."""
     return row[0], row[1], row[2] * 10 + row.get_row_kind().value

@@ -13,7 +13,7 @@ from holdfast.table.windowed_streams import (
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
 )
-from holdfast.table.windows import SessionWindows, TimeWindows, Windowed
+from holdfast.table.windows import SessionWindows, SlidingWindows, TimeWindows, Windowed
 
 __all__ = [
     "BufferConfig",
@@ -27,6 +27,7 @@ __all__ = [
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
+    "SlidingWindows",
     "StreamsBuilder",
     "StrictBufferConfig",
     "Suppressed",

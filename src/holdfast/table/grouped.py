@@ -21,7 +21,7 @@ from holdfast.table.windowed_streams import (
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
 )
-from holdfast.table.windows import SessionWindows, TimeWindows
+from holdfast.table.windows import SessionWindows, SlidingWindows, TimeWindows
 
 __all__ = ["CogroupedKStream", "KGroupedStream", "KGroupedTable"]
 
@@ -56,16 +56,16 @@ class KGroupedStream(Generic[K, V]):
         return self._aggregated(Aggregate(nothing, Reduced(reducer), None, value_type), "reduce")
 
     @overload
-    def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
-    def windowed_by(self, windows: TimeWindows | SessionWindows) -> Any:
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> Any:
         """Group the pairs by their windows, too. They need timestamps and watermarks.
 
         Args:
-            windows: ``TimeWindows`` or ``SessionWindows``.
+            windows: ``TimeWindows``, ``SlidingWindows`` or ``SessionWindows``.
         """
         kind = _kind(windows, TimeWindowedKStream, SessionWindowedKStream)
         return kind(self._pairs.flat_map(added).name("KStream.group_by_key"), windows)
@@ -118,16 +118,16 @@ class CogroupedKStream(Generic[K, V]):
         return KTable(self._together().key_by(key_of).process(function).name("CogroupedKStream.aggregate"))
 
     @overload
-    def windowed_by(self, windows: TimeWindows) -> TimeWindowedCogroupedKStream[K, V]: ...
+    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, V]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, V]: ...
 
-    def windowed_by(self, windows: TimeWindows | SessionWindows) -> Any:
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> Any:
         """Group the elements by their windows, too. They need timestamps and watermarks.
 
         Args:
-            windows: ``TimeWindows`` or ``SessionWindows``.
+            windows: ``TimeWindows``, ``SlidingWindows`` or ``SessionWindows``.
         """
         kind = _kind(windows, TimeWindowedCogroupedKStream, SessionWindowedCogroupedKStream)
         return kind(self._together(), windows, self._adder())
@@ -149,11 +149,11 @@ def _aggregator(aggregator: Any, owner: str) -> Any:
 
 
 def _kind(windows: Any, of_time: type[Any], of_sessions: type[Any]) -> type[Any]:
-    if isinstance(windows, TimeWindows):
+    if isinstance(windows, (TimeWindows, SlidingWindows)):
         return of_time
     if isinstance(windows, SessionWindows):
         return of_sessions
-    raise TypeError(f"windowed_by() takes TimeWindows or SessionWindows, not {windows!r}.")
+    raise TypeError(f"windowed_by() takes TimeWindows, SlidingWindows or SessionWindows, not {windows!r}.")
 
 
 class KGroupedTable(Generic[K, V]):

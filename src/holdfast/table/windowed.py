@@ -20,10 +20,10 @@ from holdfast.table.windows import SessionWindows, TimeWindows, Windowed
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AggregateSessions", "AggregateWindows", "WindowedFactory"]
+__all__ = ["AggregateSessions", "AggregateWindows", "WindowAggregate", "WindowedFactory"]
 
 
-class _Windows(KeyedProcessFunction[Any, Any, Change], DefinedState):
+class WindowAggregate(KeyedProcessFunction[Any, Any, Change], DefinedState):
     """Base of the aggregates of windows. Elements are tuples whose second field is the value to add."""
 
     kind: str
@@ -50,7 +50,7 @@ class _Windows(KeyedProcessFunction[Any, Any, Change], DefinedState):
         return self
 
 
-class AggregateWindows(_Windows):
+class AggregateWindows(WindowAggregate):
     """Aggregates the values of each key and time window. Each element changes the rows of its windows."""
 
     kind = "time"
@@ -95,7 +95,7 @@ class AggregateWindows(_Windows):
         return ()
 
 
-class AggregateSessions(_Windows):
+class AggregateSessions(WindowAggregate):
     """Aggregates the values of each key and session. A session that grows, or is merged, is deleted and comes again."""
 
     kind = "session"
@@ -162,7 +162,7 @@ class WindowedFactory(FunctionFactory):
     needs_timestamps = True
 
     @staticmethod
-    def of(function: AggregateWindows | AggregateSessions) -> WindowedFactory:
+    def of(function: WindowAggregate) -> WindowedFactory:
         """The operator of an aggregate."""
         return WindowedFactory(_WindowedProcess, function)
 

@@ -9,10 +9,11 @@ from holdfast.common.values.type_variables import R
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.operations.function_checks import check_function
 from holdfast.table.changes import Reduced, key_of, nothing, one_more
+from holdfast.table.sliding import AggregateSliding
 from holdfast.table.tables import KTable
 from holdfast.table.variables import K, V
-from holdfast.table.windowed import AggregateSessions, AggregateWindows, WindowedFactory
-from holdfast.table.windows import SessionWindows, TimeWindows, Windowed
+from holdfast.table.windowed import AggregateSessions, AggregateWindows, WindowAggregate, WindowedFactory
+from holdfast.table.windows import SessionWindows, SlidingWindows, TimeWindows, Windowed
 
 __all__ = [
     "SessionWindowedCogroupedKStream",
@@ -34,10 +35,16 @@ class _WindowedStream(Generic[K, V]):
         self._groups = groups
         self._windows = windows
 
-    def _aggregated(self, function: AggregateWindows | AggregateSessions, how: str) -> KTable[Windowed, Any]:
+    def _aggregated(self, function: WindowAggregate, how: str) -> KTable[Windowed, Any]:
         factory = WindowedFactory.of(function)
         changes = self._groups.key_by(key_of)._then("WindowedAggregate", factory, function, None)
         return KTable(changes.name(f"{type(self).__name__}.{how}"), self._windows.closes_after)
+
+
+def _of_time(windows: TimeWindows | SlidingWindows, initializer: Any, adder: Any) -> WindowAggregate:
+    if isinstance(windows, SlidingWindows):
+        return AggregateSliding(windows, initializer, adder)
+    return AggregateWindows(windows, initializer, adder)
 
 
 def _check(initializer: Any, aggregator: Any, merger: Any, owner: str) -> None:
@@ -50,7 +57,7 @@ def _check(initializer: Any, aggregator: Any, merger: Any, owner: str) -> None:
 
 
 class TimeWindowedKStream(_WindowedStream[K, V]):
-    """Grouped pairs with time windows, as returned by ``KGroupedStream.windowed_by``.
+    """Grouped pairs with time or sliding windows, as returned by ``KGroupedStream.windowed_by``.
 
     The aggregates are tables with a row for each key and window, whose key is a `Windowed`. Each element changes the rows of
     its windows at once. A closed window takes no further elements, but it stays in the table.
@@ -64,16 +71,16 @@ class TimeWindowedKStream(_WindowedStream[K, V]):
             aggregator: A callable ``(key, value, aggregate) -> aggregate``.
         """
         _check(initializer, aggregator, None, "TimeWindowedKStream")
-        return self._aggregated(AggregateWindows(self._windows, initializer, aggregator), "aggregate")
+        return self._aggregated(_of_time(self._windows, initializer, aggregator), "aggregate")
 
     def count(self) -> KTable[Windowed, int]:
         """Count the values of each key and window."""
-        return self._aggregated(AggregateWindows(self._windows, int, one_more), "count")
+        return self._aggregated(_of_time(self._windows, int, one_more), "count")
 
     def reduce(self, reducer: Callable[[V, V], V]) -> KTable[Windowed, V]:
         """Combine the values of each key and window by a callable ``(aggregate, value) -> aggregate``."""
         check_function(reducer, "apply", ("aggregate", "value"), "reduce() of a TimeWindowedKStream")
-        return self._aggregated(AggregateWindows(self._windows, nothing, Reduced(reducer)), "reduce")
+        return self._aggregated(_of_time(self._windows, nothing, Reduced(reducer)), "reduce")
 
 
 class SessionWindowedKStream(_WindowedStream[K, V]):
@@ -113,9 +120,11 @@ class SessionWindowedKStream(_WindowedStream[K, V]):
 
 
 class TimeWindowedCogroupedKStream(_WindowedStream[K, V]):
-    """Several grouped streams with time windows, as returned by ``CogroupedKStream.windowed_by``."""
+    """Several grouped streams with time or sliding windows, as returned by ``CogroupedKStream.windowed_by``."""
 
-    def __init__(self, groups: DataStream[Any], windows: TimeWindows, adder: Callable[[Any, Any, Any], Any]) -> None:
+    def __init__(
+        self, groups: DataStream[Any], windows: TimeWindows | SlidingWindows, adder: Callable[[Any, Any, Any], Any]
+    ) -> None:
         super().__init__(groups, windows)
         self._adder = adder
 
@@ -126,7 +135,7 @@ class TimeWindowedCogroupedKStream(_WindowedStream[K, V]):
             initializer: A callable that returns the aggregate of no value.
         """
         _check(initializer, None, None, "TimeWindowedCogroupedKStream")
-        return self._aggregated(AggregateWindows(self._windows, initializer, self._adder), "aggregate")
+        return self._aggregated(_of_time(self._windows, initializer, self._adder), "aggregate")
 
 
 class SessionWindowedCogroupedKStream(_WindowedStream[K, V]):

@@ -1,4 +1,4 @@
-"""Windows of tables: Kafka Streams' TimeWindows and SessionWindows, and the keys of windowed tables."""
+"""Windows of tables: Kafka Streams' TimeWindows, SlidingWindows and SessionWindows, and the keys of windowed tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.common.windows import TimeWindow
 from holdfast.errors import ConfigurationError
 
-__all__ = ["SessionWindows", "Span", "TimeWindows", "Windowed", "milliseconds"]
+__all__ = ["SessionWindows", "SlidingWindows", "Span", "TimeWindows", "Windowed", "milliseconds"]
 
 Span = Time | Duration | datetime.timedelta
 
@@ -40,10 +40,12 @@ class Windowed(NamedTuple):
     start: int
     """The beginning of the window, in ms since 1970."""
     end: int
-    """The end of a time window, which is not in it; of a session, the timestamp of its last element. In ms since 1970."""
+    """The end of a time window, which is not in it; the last moment of a sliding window; of a session, the timestamp of its
+    last element. In ms since 1970.
+    """
 
     def window(self) -> TimeWindow:
-        """The window. Of a session, ``end`` is in it."""
+        """The window. Of a session, and of a sliding window, ``end`` is in it."""
         return TimeWindow(self.start, self.end)
 
 
@@ -117,6 +119,53 @@ class TimeWindows:
     def definition(self) -> dict[str, Any]:
         """The windows as plain data."""
         return {"size": self.size_ms, "advance": self.advance_ms, "grace": self.grace_ms}
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Windows that slide over the elements of a key: of all that are at most a time difference from each other.
+
+    For each element there is a window that ends at its timestamp, and one that begins a millisecond after it, if it has
+    elements. Both ends belong to a window. Elements with a timestamp below the time difference have one window from 0 on in
+    place of those that would end at them. A window is closed, and takes no further elements, when the watermark has passed
+    its end by the grace period.
+    """
+
+    difference_ms: int
+    grace_ms: int
+
+    @staticmethod
+    def of_time_difference_with_no_grace(time_difference: Span) -> SlidingWindows:
+        """Windows that take no late elements.
+
+        Args:
+            time_difference: The longest time between two elements of a window.
+        """
+        return SlidingWindows.of_time_difference_and_grace(time_difference, Time.milliseconds(0))
+
+    @staticmethod
+    def of_time_difference_and_grace(time_difference: Span, after_window_end: Span) -> SlidingWindows:
+        """Windows that take late elements for a grace period.
+
+        Args:
+            time_difference: The longest time between two elements of a window.
+            after_window_end: How far the watermark may pass the end of a window before it is closed.
+        """
+        difference = milliseconds(time_difference, "time difference", "SlidingWindows")
+        return SlidingWindows(difference, milliseconds(after_window_end, "grace period", "SlidingWindows"))
+
+    @property
+    def closes_after(self) -> int:
+        """How far from its end the watermark closes a window, in ms."""
+        return self.grace_ms
+
+    def deadline(self, timestamp: int) -> int:
+        """The watermark from which an element is late for the first of its windows."""
+        return timestamp + self.grace_ms
+
+    def definition(self) -> dict[str, Any]:
+        """The windows as plain data."""
+        return {"difference": self.difference_ms, "grace": self.grace_ms}
 
 
 @dataclass(frozen=True)
