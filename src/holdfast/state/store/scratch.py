@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,8 +37,11 @@ def _sweep(within: str) -> None:
     for name in os.listdir(within):
         if name.startswith(_PREFIX):
             path = os.path.join(within, name)
-            with suppress(OSError):  # it is another user's, or gone
-                if time.time() - os.stat(path).st_mtime > _NEW_S:
+            with suppress(OSError):  # it is gone
+                status = os.lstat(path)
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                    continue  # another user has planted it: its lock may lead to a file of this user
+                if time.time() - status.st_mtime > _NEW_S:
                     lock = HostLock(path)
                     if lock.acquire(patience=-1):
                         shutil.rmtree(path, ignore_errors=True)
