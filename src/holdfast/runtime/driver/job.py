@@ -45,6 +45,7 @@ from holdfast.runtime.driver.queries import Answer, StateQueries
 from holdfast.runtime.driver.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.driver.scaling_scope import scope_of
 from holdfast.runtime.driver.standstills import StandstillReader
+from holdfast.runtime.driver.watched_start import interruptibly
 from holdfast.runtime.host.shipping import in_short
 from holdfast.runtime.plan.autoscaling import Autoscaler
 from holdfast.runtime.plan.plan import JobPlan
@@ -107,7 +108,7 @@ class Job(JobClient):
             self._temporary = weakref.finalize(self, shutil.rmtree, uri, ignore_errors=True)
         storage = Storage.open(uri, settings.storage_options)
         paths = JobPaths.of(plan.name)
-        storage.check(paths)
+        interruptibly(partial(storage.check, paths))
         self._storage, self._paths = storage, paths
         self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
         self._presence = self._new_presence()

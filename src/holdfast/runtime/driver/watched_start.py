@@ -1,23 +1,28 @@
-"""Tells where a start waits: until a job has begun, no command and no dashboard can show it."""
+"""A start that waits for a system: it tells where, as no command can show a job that has not begun, and can be ended."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from holdfast.runtime.records.places import outside_of_libraries, place_of
 
-__all__ = ["watched_start"]
+__all__ = ["interruptibly", "watched_start"]
 
 _log = logging.getLogger("holdfast")
 
+_LOOK_EVERY_S = 0.2
+"""How often a wait lets Python handle signals."""
 _FIRST_S = 12.0
 _EVERY_S = 60.0
 _SPARKS = ("/runtime/spark/", "/runtime/jvm/")
 """Where a start is that waits for Spark to start, which may take long."""
+_calls: dict[int, int] = {}
+"""By thread that waits in `interruptibly`: the one that makes the call."""
 
 
 @contextmanager
@@ -33,7 +38,7 @@ def watched_start(job: str) -> Iterator[None]:
         wait, waited = _FIRST_S, 0.0
         while not over.wait(wait):
             waited += wait
-            frame = sys._current_frames().get(thread)
+            frame = sys._current_frames().get(_calls.get(thread, thread))
             place = "" if frame is None else place_of(outside_of_libraries(frame))
             if any(each in place for each in _SPARKS):
                 continue
@@ -51,3 +56,30 @@ def watched_start(job: str) -> Iterator[None]:
         yield
     finally:
         over.set()
+
+
+def interruptibly(call: Callable[[], object]) -> None:
+    """Make a call that may wait in C, where Python handles no signal, so that Ctrl-C and SIGTERM end the wait for it.
+
+    Raises:
+        Exception: that of the call.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    thread = threading.Thread(target=run, name="holdfast-start", daemon=True)
+    thread.start()
+    _calls[threading.get_ident()] = thread.ident or 0
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_EVERY_S)
+    finally:
+        del _calls[threading.get_ident()]
+    done.result()
