@@ -212,7 +212,7 @@ def test_wrong_arguments_of_groups_and_windows_are_refused():
         together.cogroup(KStream.of(env.from_collection([1]), lambda r: r), lambda key, value, total: total)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="one environment"):
         together.cogroup(foreign, lambda key, value, total: total)
-    with pytest.raises(TypeError, match="TimeWindows or SessionWindows"):
+    with pytest.raises(TypeError, match="TimeWindows, SlidingWindows or SessionWindows"):
         group.windowed_by(5)  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError, match="must be positive"):
         TimeWindows.of_size_with_no_grace(Time.milliseconds(0))
