@@ -154,7 +154,7 @@ PROGRAMS: dict[str, Program] = {
     "_IntervalJoin": outer_join,
     "_TemporalJoin": lambda a, b: a.key_by(key_of).temporal_join(b.key_by(key_of)).left_outer().apply(lambda a, b: (a, b)),
     "_VersionedJoin": with_grace,
-    "_Process": suppressed,
+    "SuppressProcess": suppressed,
     "_AsyncWait": asked,
 }
 """By operator."""

@@ -115,7 +115,7 @@ class _Group:
             heapq.heappop(self.order)
 
 
-class _Process(TimedProcess):
+class SuppressProcess(TimedProcess):
     """Holds and emits rows."""
 
     needing = "suppress()"
@@ -215,7 +215,7 @@ class _Process(TimedProcess):
             held: Held | None = self.function.held.value()
             assert held is not None, "a row of the index is held"
             self._release(held)
-            emitted.take(self._row(oldest, held), stamp, alone=True)
+            emitted.take(self._row(oldest, held), max(stamp, self.context.clock.watermark + 1), alone=True)
 
     def _found(self) -> dict[int, _Group]:
         """The held rows of all keys, by key group."""
@@ -249,7 +249,7 @@ class _Process(TimedProcess):
 class _Emitted:
     """What is emitted while a batch is processed."""
 
-    def __init__(self, operator: _Process) -> None:
+    def __init__(self, operator: SuppressProcess) -> None:
         self._operator = operator
         self._out = Collector(operator.context.copied)
         self._alone = False
@@ -288,7 +288,7 @@ class SuppressFactory(FunctionFactory):
     @staticmethod
     def of(suppressed: Suppressed, closes_after: int | None) -> SuppressFactory:
         """The operator of a table; ``closes_after`` is that of a windowed table."""
-        return SuppressFactory(_Process, Suppress(suppressed, closes_after))
+        return SuppressFactory(SuppressProcess, Suppress(suppressed, closes_after))
 
     def deadline(self) -> Callable[[int], int] | None:
         """A change is late when the watermark has reached it: rows that are due then go before it."""
