@@ -117,7 +117,7 @@ class Drawing:
 
 
 AS_LAST = -1
-"""The time of the split's last record, so that late elements have ties, too."""
+"""The time of the key's last record, so that late elements have ties, too."""
 
 record = st.tuples(
     st.integers(0, 2),  # the key
@@ -134,13 +134,13 @@ def source(d: Drawing) -> str:
     name = d.next_name()
     count = d.one_of(1, 2, 3)
     splits: dict[str, list[Any]] = {f"{name}-{n}": [] for n in range(count)}
-    times, last = [0] * count, [0] * count
+    times, last = [0] * count, [0] * len(KEYS)
     for key, step, lag, number in d.draw(records):
         split = key % count
         times[split] += step * GRID
         if lag != AS_LAST:
-            last[split] = max(times[split] - lag * GRID, 0)
-        record = (KEYS[key], last[split], number)
+            last[key] = max(times[split] - lag * GRID, 0)
+        record = (KEYS[key], last[key], number)
         splits[f"{name}-{split}"].append(list(record) if d.in_place else record)
     if d.one_of(False, False, True):
         splits[f"{name}-empty"] = []

@@ -171,7 +171,7 @@ def pattern(d: Drawing, of: str) -> Any:
             ),
             *("a ~b{2}t=15 ~c", "a{1,3}t=15 ~b", "a{2,}t=20", "(a ~b)+t=15"),
         ),
-        d.one_of(20, 50),
+        d.one_of(20, 50, 500),
     )
     elements: list[Element] = []
     for key, mine in stream.by_key.items():
