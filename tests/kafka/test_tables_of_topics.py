@@ -99,6 +99,32 @@ def test_a_table_of_a_compacted_topic_is_written_with_its_tombstones_across_rest
             wait_for(servers, target, changes(records))
 
 
+def test_a_stream_is_joined_with_the_whole_table_of_a_topic_by_any_key_across_restarts(
+    kafka: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    servers, payments, shops, target = kafka.bootstrap_servers, new_topic(3), new_topic(2, **COMPACTED), new_topic(2)
+
+    def build(env: Any) -> None:
+        builder = StreamsBuilder(env, {"bootstrap.servers": servers, "application.id": target})
+        table = builder.global_table(shops)
+        paid = builder.stream(payments, value_deserializer=json.loads)
+        joined = paid.left_join(table, lambda user, payment: payment["shop"], lambda payment, shop: [payment["n"], shop])
+        joined.to(target, value_serializer=json.dumps)
+
+    produce(servers, shops, [("s1", "Lima"), ("s2", "Oslo"), ("s3", "Bonn")])
+    wanted: dict[str, list[Any]] = defaultdict(list)
+    towns = {"s1": "Lima", "s2": "Oslo", "s3": "Bonn"}
+    for run, parallelism in enumerate((2, 3)):
+        for n in range(12):
+            user, shop = f"u{n % 5}", f"s{1 + n % 4}"
+            produce(servers, payments, [(user, json.dumps({"n": 100 * run + n, "shop": shop}))])
+            wanted[user].append([100 * run + n, towns.get(shop)])
+        with running(tmp_path, build, parallelism):
+            wait_for(servers, target, wanted)
+        produce(servers, shops, [("s1", None), ("s2", "Rome"), ("s4", "Kyiv")])
+        towns = {"s2": "Rome", "s3": "Bonn", "s4": "Kyiv"}
+
+
 def test_a_record_without_a_key_is_no_row_of_a_table(kafka: Any, new_topic: Any, tmp_path: Path) -> None:
     servers, source = kafka.bootstrap_servers, new_topic()
     produce(servers, source, [("a", "1"), (None, "2")])
