@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +24,7 @@ from confluent_kafka.admin import (
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties
+from holdfast.connectors.kafka.sink import tokens
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable
 from holdfast.connectors.kafka.sink.producer_record import ProducerRecord
 from holdfast.connectors.kafka.sink.producers import TransactionalProducer
@@ -193,6 +196,25 @@ def test_two_sinks_of_a_job_need_prefixes_of_their_own() -> None:
     with pytest.raises(ConfigurationError, match=r"uids a and c\) have the transactional id prefix 't'"):
         check_exclusive([("a", one), ("b", weaker), ("c", two)])
     check_exclusive([("a", one), ("b", weaker), ("c", weaker), ("d", sink_of("h:1", "u", DeliveryGuarantee.EXACTLY_ONCE))])
+
+
+def a_token_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
+    kafka: KafkaBroker, new_topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, asked, answer = token_topic(new_topic()), threading.Event(), tokens._result
+
+    def told(futures: Any) -> Any:
+        try:
+            return answer(futures)
+        finally:
+            asked.set()
+
+    monkeypatch.setattr(tokens, "_result", told)
+    with ThreadPoolExecutor(1) as pool:
+        checked = pool.submit(tokens.check_readable, {"bootstrap.servers": kafka.bootstrap_servers}, topic)
+        assert asked.wait(60)
+        kafka.create_topic(topic)
+        checked.result(60)
 
 
 def test_the_tokens_are_as_safe_as_the_output(caplog: pytest.LogCaptureFixture) -> None:

@@ -183,7 +183,15 @@ def check_readable(properties: Mapping[str, Any], topic: str) -> None:
             admin.describe_topics(asked, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
         ).authorized_operations
 
-    allowed = _ask(described, f"ask for the permissions of the topic {topic}")
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            allowed = _ask(described, f"ask for the permissions of the topic {topic}")
+            break
+        except KafkaException as error:  # a topic that was just created is not known to all brokers yet
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
     if allowed and AclOperation.READ not in allowed:
         raise ConfigurationError(_NOT_READABLE.format(topic=topic, reason="READ is missing among its permissions"))
 
