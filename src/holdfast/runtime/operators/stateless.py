@@ -21,7 +21,7 @@ from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
 from holdfast.runtime.records.copies import FIXED, Copy, fixed, same
 from holdfast.runtime.records.getters import getter, read_all
 from holdfast.runtime.records.records import RecordBatch
-from holdfast.runtime.records.shared_results import held_before, own_each
+from holdfast.runtime.records.shared_results import held_before, list_of, own_each
 from holdfast.runtime.records.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
@@ -72,19 +72,22 @@ class Map(FunctionOperator):
         self._copies = self.context.copied is not same
 
     def process(self, batch: RecordBatch) -> None:
-        values = batch.values
+        mapped = read_all(self._read, batch.values)
+        if mapped is None:
+            mapped = self._mapped(list_of(batch.values))
+        self.context.emit(RecordBatch(mapped, batch.timestamps))
+
+    def _mapped(self, values: list[Any]) -> list[Any]:
+        held = held_before(values)
         rest = iter(values)
         function = self._map
-        mapped = read_all(self._read, values)
         try:
-            if mapped is None:
-                held = held_before(values)
-                mapped = [function(value) for value in rest]
-                if self._copies:
-                    own_each(mapped, values, held, self.context.copied)
+            mapped = [function(value) for value in rest]
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
-        self.context.emit(RecordBatch(mapped, batch.timestamps))
+        if self._copies:
+            own_each(mapped, values, held, self.context.copied)
+        return mapped
 
 
 class Filter(FunctionOperator):
@@ -96,7 +99,7 @@ class Filter(FunctionOperator):
         self._copies = self.context.copied is not same
 
     def process(self, batch: RecordBatch) -> None:
-        values, timestamps = batch.values, batch.timestamps
+        values, timestamps = list_of(batch.values), batch.timestamps
         rest = iter(values)
         function = self._filter
         held = held_before(values)

@@ -8,7 +8,12 @@ from typing import Any
 from holdfast.common.types import Row
 from holdfast.runtime.records.copies import FIXED, Copy, fixed
 
-__all__ = ["held_before", "own_each"]
+__all__ = ["held_before", "list_of", "own_each"]
+
+
+def list_of(values: list[Any]) -> list[Any]:
+    """The elements as a list, whose rows are made once if they are columns."""
+    return values if type(values) is list else list(values)
 
 
 def held_before(values: list[Any]) -> int:
