@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
+from holdfast.common.time import MAX_TIMESTAMP
 from table.sliding_model import windows_of
 
 from . import functions, models
@@ -181,7 +182,7 @@ def suppressed(d: Drawing, of: str) -> Any:
     for key, mine in stream.by_key.items():
         told = seen = held = None
         for each in [*mine, None]:
-            passed, stamp = (functions.END, functions.END) if each is None else (each.passed, each.timestamp)
+            passed, stamp = (MAX_TIMESTAMP, functions.END) if each is None else (each.passed, each.timestamp)
             if held is not None and (passed >= held or stamp > held):
                 elements += changes(key, told, seen, held, models.NEVER)
                 told, held = seen, None
@@ -225,7 +226,7 @@ def final(d: Drawing, of: str) -> Any:
         windows = f"SessionWindows.of_inactivity_gap_and_grace({ms(15)}, {ms(grace)})"
         rows, after = in_sessions(stream, 15, grace), 15 + grace
     change = d.one_of("", ".map_values(lambda value: value)", ".filter(lambda key, value: True)")
-    elements = tuple(Element((key, 0, value), int(key.split()[2]) + after) for key, value in rows.items())
+    elements = tuple(Element((key, 0, value), int(key.split()[-1]) + after) for key, value in rows.items())
     text = f"KStream.of({of}, key_of, number_or_none).group_by_key().windowed_by({windows}).reduce(sum_of_both){change}"
     text += f".suppress(Suppressed.until_window_closes({d.one_of('BufferConfig.unbounded()', STRICT)}))"
     call = f"{text}.to_stream().to_data_stream().map(of_window).map(of_pair)"

@@ -150,7 +150,7 @@ def test_a_running_job_is_rescaled_up_and_down_and_every_number_is_counted_once(
     with pytest.raises(ConfigurationError, match=r"parallelism must be"):
         client.rescale(0)
     with pytest.raises(ConfigurationError, match=r"only 128 key groups"):
-        client.rescale(129)
+        client.rescale(129).result(600)
     assert 0 < len(written(tmp_path)) < LAST, "it was rescaled in the middle"
     client.get_job_execution_result().result(600)
     assert client.metrics.snapshot().values["numRestarts"] == 0
