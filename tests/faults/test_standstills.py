@@ -210,6 +210,7 @@ def a_storage_that_does_not_answer_is_named_and_the_job_goes_on_when_it_does(
         with running(tmp_path, "free", {**config, "execution.checkpointing.dir": directory}) as job:
             assert stands.wait(120)
             until(lambda: f"The checkpoint storage {directory} does not answer" in job.findings(), 120)
+            until(lambda: "put_new" in job.findings(), 120)  # the line
             for said in (job.findings(), job.told("list"), job.told("status")):
                 assert f"The checkpoint storage {directory} does not answer" in said
                 assert "The driver does not get on with storing the checkpoint's metadata" in said
@@ -222,4 +223,3 @@ def a_storage_that_does_not_answer_is_named_and_the_job_goes_on_when_it_does(
         answers.set()
     assert numbers(lines.splitlines()) == list(range(60))
     assert f"job 'numbers': The checkpoint storage {directory} does not answer" in said
-    assert "put_new" in said
