@@ -102,8 +102,8 @@ FAULTS = {
     ),
     "map returns one object for several elements": Fault(
         "runtime.operators.stateless",
-        "                if self._copies:\n",
-        "                if False:\n",
+        "            own_each(mapped, values, held, self.context.copied)\n",
+        "            pass\n",
         "drawing.kept,drawing.plus",
     ),
     "keys of a declared type come back as others": Fault(
