@@ -78,7 +78,7 @@ class Map(FunctionOperator):
         self.context.emit(RecordBatch(mapped, batch.timestamps))
 
     def _mapped(self, values: list[Any]) -> list[Any]:
-        held = held_before(values)
+        held = held_before(values) if self._copies else 0
         rest = iter(values)
         function = self._map
         try:
@@ -102,7 +102,7 @@ class Filter(FunctionOperator):
         values, timestamps = list_of(batch.values), batch.timestamps
         rest = iter(values)
         function = self._filter
-        held = held_before(values)
+        held = held_before(values) if self._copies else 0
         try:
             # Pairs of element and timestamp would take half as long again.
             passes = [True if function(value) else False for value in rest]  # noqa: SIM210, without a call
@@ -111,7 +111,7 @@ class Filter(FunctionOperator):
         passed = list(compress(values, passes))
         if passed:
             if self._copies:
-                own_each(passed, passed.copy(), held + 1, self.context.copied)
+                own_each(passed, passed, held, self.context.copied)
             self.context.emit(RecordBatch(passed, None if timestamps is None else list(compress(timestamps, passes))))
 
 

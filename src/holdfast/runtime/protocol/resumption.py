@@ -46,9 +46,10 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: st
     Raises:
         IncompatibleState: it cannot; the message names the difference and the remedy.
     """
+    plan = with_key_groups(plan, checkpoint)
     for obstacle in obstacles(plan, checkpoint, savepoint):
         raise IncompatibleState(obstacle.reason)
-    return with_key_groups(plan, checkpoint)
+    return plan
 
 
 def with_key_groups(plan: JobPlan, checkpoint: CheckpointMetadata) -> JobPlan:
@@ -119,10 +120,9 @@ def _sinks(plan: JobPlan) -> dict[str, Sink]:
 
 
 def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> Iterator[Obstacle]:
-    """Why the program cannot resume from the checkpoint: each difference with its remedy."""
+    """Why the program cannot resume from the checkpoint, whose key groups the plan has: each difference with its remedy."""
     where = f"checkpoint {checkpoint.checkpoint_id}" if not savepoint else f"savepoint {savepoint}"
     where += f" of job {checkpoint.job_name!r}"
-    plan = with_key_groups(plan, checkpoint)
     if not savepoint and checkpoint.job_name != plan.name and JobPaths.of(checkpoint.job_name) == JobPaths.of(plan.name):
         yield Obstacle(
             "",
