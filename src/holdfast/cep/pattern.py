@@ -14,7 +14,7 @@ from holdfast.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from holdfast.common.watermark_strategy import Span
+    from holdfast.common.time import Span
 
 __all__ = ["Contiguity", "GroupPattern", "Pattern", "WithinType"]
 

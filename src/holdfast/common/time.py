@@ -6,7 +6,7 @@ import datetime
 import operator
 from dataclasses import dataclass
 
-__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Duration", "Instant", "Time", "to_milliseconds"]
+__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Duration", "Instant", "Span", "Time", "to_milliseconds"]
 
 MIN_TIMESTAMP = -(2**63)
 """The timestamp of a record without one, and the watermark before the first (Java's Long.MIN_VALUE)."""
@@ -154,7 +154,11 @@ class Instant:
         return Instant(seconds, millis * _MS)
 
 
-def to_milliseconds(span: Time | Duration | datetime.timedelta) -> int:
+Span = Time | Duration | datetime.timedelta
+"""A length of time."""
+
+
+def to_milliseconds(span: Span) -> int:
     """Return the length of a span in whole milliseconds.
 
     Raises:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from holdfast.common.system.jvm_only import refusing
-from holdfast.common.time import Duration, Time, to_milliseconds
+from holdfast.common.time import Span, to_milliseconds
 from holdfast.common.values.type_variables import IN, R
 from holdfast.common.watermark_generator import WatermarkGenerator, WatermarkOutput
 
@@ -21,8 +20,6 @@ __all__ = [
     "WatermarkStrategy",
     "timestamps_only",
 ]
-
-Span = Duration | Time | datetime.timedelta
 
 
 class TimestampAssigner(ABC, Generic[IN]):

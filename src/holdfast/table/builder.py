@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.common.serialization import DeserializationSchema
+from holdfast.common.time import Span
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.data_stream import DataStream
@@ -14,7 +15,6 @@ from holdfast.datastream.stream_execution_environment import StreamExecutionEnvi
 from holdfast.table.cluster import Cluster, register
 from holdfast.table.global_tables import GlobalKTable
 from holdfast.table.tables import KStream, KTable
-from holdfast.table.windows import Span
 
 __all__ = ["StreamsBuilder"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from holdfast.common.time import Span
 from holdfast.errors import ConfigurationError
-from holdfast.table.windows import Span, milliseconds
+from holdfast.table.windows import milliseconds
 
 __all__ = ["BufferConfig", "EagerBufferConfig", "StrictBufferConfig", "Suppressed"]
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Generic, cast, overload
 
 from holdfast.common.serialization import SerializationSchema
+from holdfast.common.time import Span
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
 from holdfast.common.values.type_variables import R, S, T, W
@@ -36,7 +37,7 @@ from holdfast.table.suppress import SuppressFactory
 from holdfast.table.suppressed import Suppressed
 from holdfast.table.variables import K, V
 from holdfast.table.versions import JoinVersions, KeptVersion, MappedVersion, VersionedFactory
-from holdfast.table.windows import Span, milliseconds
+from holdfast.table.windows import milliseconds
 
 __all__ = ["KStream", "KTable"]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.common.time import Duration, Time, to_milliseconds
+from holdfast.common.time import Span, Time, to_milliseconds
 from holdfast.common.windows import TimeWindow
 from holdfast.errors import ConfigurationError
 
-__all__ = ["SessionWindows", "SlidingWindows", "Span", "TimeWindows", "Windowed", "milliseconds"]
-
-Span = Time | Duration | datetime.timedelta
+__all__ = ["SessionWindows", "SlidingWindows", "TimeWindows", "Windowed", "milliseconds"]
 
 
 def milliseconds(span: Span, name: str, where: str, least: int = 0) -> int:

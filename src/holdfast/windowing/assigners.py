@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any, Generic, Literal, overload
 
-from holdfast.common.time import MIN_TIMESTAMP, Duration, Time, to_milliseconds
+from holdfast.common.time import MIN_TIMESTAMP, Span, to_milliseconds
 from holdfast.common.typeinfo import Types
 from holdfast.common.values.type_variables import WINDOW, WINDOWS, V
 from holdfast.common.windows import GlobalWindow, TimeWindow
@@ -23,12 +22,11 @@ from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger,
 __all__ = [
     "GlobalWindows",
     "MergingWindowAssigner",
-    "PeriodicEventTime",
-    "PeriodicProcessingTime",
+    "WindowsOfEventTime",
+    "WindowsOfProcessingTime",
     "PeriodicWindows",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
-    "Span",
     "StaggeredEventTimeWindows",
     "StaggeredProcessingTimeWindows",
     "StaggeredWindows",
@@ -114,9 +112,6 @@ class WindowStagger(Enum):
     """
 
 
-Span = Time | Duration | datetime.timedelta
-
-
 def span(given: Span | None) -> int:
     """Convert a span of time to ms; None is 0."""
     return 0 if given is None else to_milliseconds(given)
@@ -133,6 +128,55 @@ def check_timestamp(timestamp: int) -> None:
             "Record has Java Long.MIN_VALUE timestamp (= no timestamp marker). Event-time windows need "
             "timestamps: call assign_timestamps_and_watermarks(...), or choose processing-time windows."
         )
+
+
+class WindowsOfEventTime(WindowAssigner[V, TimeWindow]):
+    """Windows of time by the elements' timestamps."""
+
+    @abstractmethod
+    def _assign(self, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> list[TimeWindow]:
+        """The windows that contain the time."""
+
+    def assign_windows(
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows that contain the timestamp.
+
+        Raises:
+            ValueError: the element has no timestamp.
+        """
+        check_timestamp(timestamp)
+        return self._assign(timestamp, context)
+
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
+        """An `EventTimeTrigger`."""
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Always True."""
+        return True
+
+
+class WindowsOfProcessingTime(WindowAssigner[V, TimeWindow]):
+    """Windows of time in processing time."""
+
+    @abstractmethod
+    def _assign(self, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> list[TimeWindow]:
+        """The windows that contain the time."""
+
+    def assign_windows(
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows that contain the current processing time."""
+        return self._assign(context.get_current_processing_time(), context)
+
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
+        """A `ProcessingTimeTrigger`."""
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Always False."""
+        return False
 
 
 class PeriodicWindows(WindowAssigner[V, TimeWindow]):
@@ -175,50 +219,9 @@ class PeriodicWindows(WindowAssigner[V, TimeWindow]):
         """The start of the pane that contains the timestamp."""
         return timestamp - (timestamp - self._offset) % self._pane
 
-    def _assign(self, timestamp: int) -> list[TimeWindow]:
+    def _assign(self, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> list[TimeWindow]:
         # Flink's order: the latest window first.
         return [TimeWindow(*window) for window in reversed(self.windows(self.pane_of(timestamp)))]
-
-
-class PeriodicEventTime(PeriodicWindows[V]):
-    """Periodic windows by the elements' timestamps."""
-
-    def assign_windows(
-        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the windows that contain the timestamp.
-
-        Raises:
-            ValueError: the element has no timestamp.
-        """
-        check_timestamp(timestamp)
-        return self._assign(timestamp)
-
-    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
-        """An `EventTimeTrigger`."""
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Always True."""
-        return True
-
-
-class PeriodicProcessingTime(PeriodicWindows[V]):
-    """Periodic windows in processing time."""
-
-    def assign_windows(
-        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the windows that contain the current processing time."""
-        return self._assign(context.get_current_processing_time())
-
-    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
-        """A `ProcessingTimeTrigger`."""
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Always False."""
-        return False
 
 
 class TumblingWindows(PeriodicWindows[V]):
@@ -241,7 +244,7 @@ class TumblingWindows(PeriodicWindows[V]):
         return f"{type(self).__name__}{self.arguments}"
 
 
-class TumblingEventTimeWindows(TumblingWindows[V], PeriodicEventTime[V]):
+class TumblingEventTimeWindows(TumblingWindows[V], WindowsOfEventTime[V]):
     """Consecutive windows of one size, by the elements' timestamps.
 
     Examples:
@@ -283,7 +286,7 @@ class TumblingEventTimeWindows(TumblingWindows[V], PeriodicEventTime[V]):
         return StaggeredEventTimeWindows(aligned.size, aligned.offset, window_stagger)
 
 
-class TumblingProcessingTimeWindows(TumblingWindows[V], PeriodicProcessingTime[V]):
+class TumblingProcessingTimeWindows(TumblingWindows[V], WindowsOfProcessingTime[V]):
     """Consecutive windows of one size, in processing time.
 
     Raises:
@@ -362,45 +365,12 @@ class StaggeredWindows(WindowAssigner[V, TimeWindow]):
         return f"{type(self).__name__}({self._size}, {self._offset}, {self._stagger.name})"
 
 
-class StaggeredEventTimeWindows(StaggeredWindows[V]):
+class StaggeredEventTimeWindows(StaggeredWindows[V], WindowsOfEventTime[V]):
     """Staggered windows by the elements' timestamps, of ``TumblingEventTimeWindows.of(..., window_stagger=...)``."""
 
-    def assign_windows(
-        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the window of the key that contains the timestamp.
 
-        Raises:
-            ValueError: the element has no timestamp.
-        """
-        check_timestamp(timestamp)
-        return self._assign(timestamp, context)
-
-    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
-        """An `EventTimeTrigger`."""
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Always True."""
-        return True
-
-
-class StaggeredProcessingTimeWindows(StaggeredWindows[V]):
+class StaggeredProcessingTimeWindows(StaggeredWindows[V], WindowsOfProcessingTime[V]):
     """Staggered windows in processing time, of ``TumblingProcessingTimeWindows.of(..., window_stagger=...)``."""
-
-    def assign_windows(
-        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the window of the key that contains the current processing time."""
-        return self._assign(context.get_current_processing_time(), context)
-
-    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
-        """A `ProcessingTimeTrigger`."""
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Always False."""
-        return False
 
 
 class _Sliding(PeriodicWindows[V]):
@@ -431,7 +401,7 @@ class _Sliding(PeriodicWindows[V]):
         return f"{type(self).__name__}{self.arguments}"
 
 
-class SlidingEventTimeWindows(_Sliding[V], PeriodicEventTime[V]):
+class SlidingEventTimeWindows(_Sliding[V], WindowsOfEventTime[V]):
     """Windows of one size that overlap, by the elements' timestamps.
 
     Examples:
@@ -449,7 +419,7 @@ class SlidingEventTimeWindows(_Sliding[V], PeriodicEventTime[V]):
         return SlidingEventTimeWindows(span(size), span(slide), span(offset))
 
 
-class SlidingProcessingTimeWindows(_Sliding[V], PeriodicProcessingTime[V]):
+class SlidingProcessingTimeWindows(_Sliding[V], WindowsOfProcessingTime[V]):
     """Windows of one size that overlap, in processing time.
 
     Raises:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.common.time import MAX_TIMESTAMP
+from holdfast.common.time import MAX_TIMESTAMP, Span
 from holdfast.common.typeinfo import Types
 from holdfast.common.values.type_variables import V
 from holdfast.common.windows import Window
 from holdfast.errors import ConfigurationError
 from holdfast.state.api.descriptors import ReducingStateDescriptor
-from holdfast.windowing.assigners import Span, span
+from holdfast.windowing.assigners import span
 from holdfast.windowing.triggers import Trigger, TriggerResult
 
 __all__ = ["ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.common.time import Span
 from holdfast.common.values.type_variables import V
 from holdfast.errors import ConfigurationError
-from holdfast.windowing.assigners import PeriodicEventTime, PeriodicProcessingTime, PeriodicWindows, Span, span
+from holdfast.windowing.assigners import PeriodicWindows, WindowsOfEventTime, WindowsOfProcessingTime, span
 
 __all__ = ["CumulativeEventTimeWindows", "CumulativeProcessingTimeWindows"]
 
@@ -36,7 +37,7 @@ class _Cumulative(PeriodicWindows[V]):
         return f"{type(self).__name__}{self.arguments}"
 
 
-class CumulativeEventTimeWindows(_Cumulative[V], PeriodicEventTime[V]):
+class CumulativeEventTimeWindows(_Cumulative[V], WindowsOfEventTime[V]):
     """Windows that grow by a step up to a maximum size, by the elements' timestamps; for example hourly totals of the day.
 
     Like Flink SQL's ``CUMULATE``.
@@ -57,7 +58,7 @@ class CumulativeEventTimeWindows(_Cumulative[V], PeriodicEventTime[V]):
         return CumulativeEventTimeWindows(span(max_size), span(step), span(offset))
 
 
-class CumulativeProcessingTimeWindows(_Cumulative[V], PeriodicProcessingTime[V]):
+class CumulativeProcessingTimeWindows(_Cumulative[V], WindowsOfProcessingTime[V]):
     """Windows that grow by a step up to a maximum size, in processing time.
 
     Raises:

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple
 
-from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.time import MIN_TIMESTAMP, Span
 from holdfast.common.values.type_variables import WINDOWS, V
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.user import MetricGroup
-from holdfast.windowing.assigners import Span, span
+from holdfast.windowing.assigners import span
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
 

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from holdfast.common.time import Span
 from holdfast.common.values.type_variables import V
 from holdfast.common.windows import TimeWindow
 from holdfast.errors import ConfigurationError
-from holdfast.windowing.assigners import MergingWindowAssigner, Span, WindowAssigner, check_timestamp, span
+from holdfast.windowing.assigners import MergingWindowAssigner, WindowAssigner, check_timestamp, span
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 
 __all__ = [
