@@ -22,8 +22,6 @@ from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger,
 __all__ = [
     "GlobalWindows",
     "MergingWindowAssigner",
-    "WindowsOfEventTime",
-    "WindowsOfProcessingTime",
     "PeriodicWindows",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
@@ -35,6 +33,8 @@ __all__ = [
     "TumblingWindows",
     "WindowAssigner",
     "WindowStagger",
+    "WindowsOfEventTime",
+    "WindowsOfProcessingTime",
     "check_timestamp",
     "span",
 ]
