@@ -52,6 +52,7 @@ class WatermarkStrategy(Generic[IN]):
     (a Kafka partition, a file) has its own watermark.
 
     Examples:
+        >>> from holdfast.common import Duration
         >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
         >>> strategy = strategy.with_timestamp_assigner(lambda value, record_timestamp: value["ts_ms"])
         >>> strategy.max_out_of_orderness_ms

@@ -248,6 +248,7 @@ class TumblingEventTimeWindows(TumblingWindows[V], WindowsOfEventTime[V]):
     """Consecutive windows of one size, by the elements' timestamps.
 
     Examples:
+        >>> from holdfast.common import Time
         >>> TumblingEventTimeWindows.of(Time.minutes(1)).size
         60000
 
@@ -405,6 +406,7 @@ class SlidingEventTimeWindows(_Sliding[V], WindowsOfEventTime[V]):
     """Windows of one size that overlap, by the elements' timestamps.
 
     Examples:
+        >>> from holdfast.common import Time
         >>> windows = SlidingEventTimeWindows.of(Time.hours(1), Time.minutes(1))
         >>> len(windows.assign_windows("element", 0, None))
         60
