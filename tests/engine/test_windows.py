@@ -12,13 +12,22 @@ from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
     AllWindowFunction,
+    OutputTag,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     ReduceFunction,
     ValueStateDescriptor,
     WindowFunction,
 )
-from holdfast.datastream.window import CountTrigger, GlobalWindows, Trigger, TriggerResult, TumblingEventTimeWindows
+from holdfast.datastream.window import (
+    CountTrigger,
+    CumulativeEventTimeWindows,
+    GlobalWindows,
+    SlidingEventTimeWindows,
+    Trigger,
+    TriggerResult,
+    TumblingEventTimeWindows,
+)
 from holdfast.errors import UserCodeError
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
@@ -42,6 +51,20 @@ class Count(AggregateFunction):
 
     def merge(self, a: int, b: int) -> int:
         return a + b
+
+
+class Last(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return value[2]
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return b
 
 
 class Named(ProcessWindowFunction):
@@ -81,6 +104,34 @@ def test_every_element_within_the_allowed_lateness_fires_its_window_again_howeve
     counts = [2, 3, 4, 5, 10]
     windows = [("a", START)] * 4 + [("b", START + 5 * MINUTE)]
     assert run(build, batch) == ([(*window, n) for window, n in zip(windows, counts)] if named else counts)
+
+
+@pytest.mark.parametrize("batch", [1, 1000])
+@pytest.mark.parametrize("lateness", [0, 10 * MINUTE])
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        MINUTES,
+        SlidingEventTimeWindows.of(Time.minutes(2), Time.minutes(1)),
+        SlidingEventTimeWindows.of(Time.seconds(40), Time.minutes(1)),
+        CumulativeEventTimeWindows.of(Time.minutes(3), Time.minutes(1)),
+    ],
+)
+def the_elements_of_windows_that_are_over_keep_their_order_however_they_are_batched(assigner, lateness, batch):
+    tag = OutputTag("late")
+    ahead = [("z", START + 9 * MINUTE, 0)] * 10
+    over = [("a", START + at * MINUTE // 6, at) for at in (24, 0, 20, 12, 5, 4, 23, 6)]
+
+    def build(env: Any) -> None:
+        keyed = stream(env, {"s": [*ahead, *over, ("a", START + 9 * MINUTE, 9)]}).key_by(lambda r: r[0])
+        told = keyed.window(assigner).allowed_lateness(lateness).side_output_late_data(tag).aggregate(Last(), Named())
+        told.union(told.get_side_output(tag)).filter(lambda r: r[0] == "a").sink_to(LedgerSink("out"))
+
+    told = [value for *_, value in run(build, batch, budget=10)]  # the first epoch has those that are ahead
+    # Each fires the windows again that it is in, as their last element.
+    given = [at for at in (24, 0, 20, 12, 5, 4, 23, 6) if lateness == 0 or told.count(at)]
+    assert list(dict.fromkeys(value for value in told if value != 9)) == given
+    assert lateness == 0 or len(given) >= 5
 
 
 def test_an_element_that_an_aggregation_fails_on_is_named_also_if_its_batch_is_of_known_keys():

@@ -14,7 +14,8 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.operators.windows.window_base import CHUNK, WindowContext, WindowsBase, WindowSpec
+from holdfast.runtime.operators.windows.periodic_base import PeriodicWindowsBase
+from holdfast.runtime.operators.windows.window_base import CHUNK, WindowContext, WindowSpec
 from holdfast.runtime.operators.windows.window_calls import call_windows, filled_rows
 from holdfast.runtime.records.copies import same
 from holdfast.runtime.records.records import RecordBatch
@@ -27,12 +28,12 @@ from holdfast.windowing.assigners import TumblingWindows
 __all__ = ["AlignedWindows"]
 
 
-class AlignedWindows(WindowsBase):
+class AlignedWindows(PeriodicWindowsBase):
     """Windows that begin and end at the same times for all keys, and fire at their ends."""
 
     def __init__(self, spec: WindowSpec, assigner: TumblingWindows[Any]) -> None:
-        super().__init__(spec)
-        self._size, self._offset = assigner.size, assigner.offset
+        super().__init__(spec, assigner)
+        self._size = assigner.size
         self._least = MIN_TIMESTAMP + self._size
         """The least timestamp whose window begins within 64 bits."""
 
@@ -71,7 +72,7 @@ class AlignedWindows(WindowsBase):
             times = self._timestamps(batch, self._least)
         else:
             times = [self.context.clock.processing_time] * len(batch.values)
-        for start, keys, values, stamps in self._cut(batch, times, self._size, self._offset):
+        for start, keys, values, stamps in self._cut(batch, times):
             self._add_to(start, keys, values, stamps)
 
     def _last(self, start: int) -> int:

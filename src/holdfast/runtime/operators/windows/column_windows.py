@@ -81,7 +81,7 @@ class ColumnWindows(AlignedWindows):
             self._waiting.all_to_rows()
             super().process(batch)
             return
-        for start, part, times in cut_columns(keys, stamps, self._size, self._offset):
+        for start, part, times in cut_columns(keys, stamps, self._size, self._assigner.offset, self._over_before()):
             self._add_columns(start, part, times)
         self._waiting.shrink()
 
@@ -149,8 +149,9 @@ class ColumnPanes(PanedWindows):
             self._columns.all_to_rows()
             super().process(batch)
             return
-        for pane, part, times in cut_columns(keys, stamps, self._assigner.pane, self._assigner.offset):
-            self._add_columns(pane, part, times)
+        pane, offset = self._assigner.pane, self._assigner.offset
+        for start, part, times in cut_columns(keys, stamps, pane, offset, self._over_before()):
+            self._add_columns(start, part, times)
         self._columns.shrink()
 
     def _add_columns(self, pane: int, keys: ColumnKeys, stamps: Any) -> None:

@@ -23,7 +23,8 @@ from holdfast.common.windows import TimeWindow
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.windows.pane_namespaces import PaneNamespaces
 from holdfast.runtime.operators.windows.pane_sums import PaneSums
-from holdfast.runtime.operators.windows.window_base import CHUNK, WindowsBase, WindowSpec
+from holdfast.runtime.operators.windows.periodic_base import PeriodicWindowsBase
+from holdfast.runtime.operators.windows.window_base import CHUNK, WindowSpec
 from holdfast.runtime.records.copies import FIXED, copied
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.runtime.records.user_code import not_iterable, user_error
@@ -44,12 +45,11 @@ _Pairs = Iterable[tuple[Any, Any]]
 """Keys with contents."""
 
 
-class PanedWindows(WindowsBase):
+class PanedWindows(PeriodicWindowsBase):
     """Windows that consist of several panes."""
 
     def __init__(self, spec: WindowSpec, assigner: PeriodicWindows[Any]) -> None:
-        super().__init__(spec)
-        self._assigner = assigner
+        super().__init__(spec, assigner)
         namespaces = PaneNamespaces(assigner)
         self._namespace, self._pane, self._stride = namespaces.namespace, namespaces.pane, namespaces.stride
         self._least = MIN_TIMESTAMP + 2 * assigner.size
@@ -133,7 +133,7 @@ class PanedWindows(WindowsBase):
     def process(self, batch: RecordBatch) -> None:
         """Add elements to their panes."""
         times = self._timestamps(batch, self._least)
-        for pane, keys, values, stamps in self._cut(batch, times, self._assigner.pane, self._assigner.offset):
+        for pane, keys, values, stamps in self._cut(batch, times):
             self._add_to(pane, keys, values, stamps)
 
     def _windows_at(self, pane: int) -> list[Span]:

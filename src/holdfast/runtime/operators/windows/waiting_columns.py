@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.common.formats.arrow import pyarrow
-from holdfast.common.formats.columns import ColumnKeys, Columns
+from holdfast.common.formats.columns import ColumnKeys, Columns, numpy
+from holdfast.common.time import MAX_TIMESTAMP
 from holdfast.functions.aggregates import Aggregates
 from holdfast.runtime.operators.windows.grouped_columns import GroupedColumns, Unfit
 from holdfast.runtime.records.column_routes import members
@@ -130,7 +131,9 @@ class WaitingColumns:
         return waiting
 
 
-def cut_columns(keys: ColumnKeys, stamps: Any, size: int, offset: int) -> Iterator[tuple[int, ColumnKeys, Any]]:
+def cut_columns(
+    keys: ColumnKeys, stamps: Any, size: int, offset: int, over_before: int
+) -> Iterator[tuple[int, ColumnKeys, Any]]:
     """Cut columns along windows or panes of this size: the start of each with its keys and timestamps.
 
     Args:
@@ -138,14 +141,30 @@ def cut_columns(keys: ColumnKeys, stamps: Any, size: int, offset: int) -> Iterat
         stamps: The timestamps, an array.
         size: The length of a window or pane, in ms.
         offset: The start of one of them.
+        over_before: The time before which elements belong to a window that is over: these come first, in their order.
     """
+
+    def picked(positions: Any) -> tuple[ColumnKeys, Any]:
+        return ColumnKeys(keys.columns.take(positions), keys.fields), stamps[positions]
+
     low, high = int(stamps.min()), int(stamps.max())
     first = low - (low - offset) % size
     if high < first + size:
         yield first, keys, stamps
         return
-    for number, positions in members((stamps - first) // size):
-        yield first + number * size, ColumnKeys(keys.columns.take(positions), keys.fields), stamps[positions]
+    numbers = (stamps - first) // size
+    if low < over_before:
+        library = numpy()
+        over = stamps < min(over_before, MAX_TIMESTAMP)
+        positions = library.flatnonzero(over)
+        for run in library.split(positions, library.flatnonzero(library.diff(numbers[positions])) + 1):
+            yield first + int(numbers[run[0]]) * size, *picked(run)
+        rest = library.flatnonzero(~over)
+        for number, positions in members(numbers[rest]) if len(rest) else ():
+            yield first + number * size, *picked(rest[positions])
+        return
+    for number, positions in members(numbers):
+        yield first + number * size, *picked(positions)
 
 
 def _joined(waiting: list[ColumnKeys]) -> Columns:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
 from typing import Any
 
-from holdfast.common.formats.positions import picker, positions_by
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import Window
 from holdfast.functions.aggregates import Aggregates
 from holdfast.functions.window_functions import ProcessWindowFunction
-from holdfast.runtime.operators.windows.window_calls import cut_each
 from holdfast.runtime.operators.windows.window_content import CONTENTS, Adder, WindowContent
 from holdfast.runtime.plan.context import UserRuntimeContext
 from holdfast.runtime.plan.operator import Operator
@@ -31,8 +29,6 @@ from holdfast.windowing.triggers import Trigger
 
 __all__ = ["CHUNK", "WindowContext", "WindowSpec", "WindowsBase"]
 
-_NEAR = 1 << 62
-"""Timestamps within such a distance are cut into windows by a compiled loop, in integers of C."""
 CHUNK = 20_000
 """Approximate size of the batches that a window emits for all keys."""
 
@@ -220,24 +216,6 @@ class WindowsBase(Operator):
                 self._bare(values[0 if timestamps is None else timestamps.index(min(timestamps))]),
             )
         return timestamps
-
-    def _cut(
-        self, batch: RecordBatch, times: Sequence[int], size: int, offset: int
-    ) -> Iterator[tuple[int, Sequence[Any], Sequence[Any], Sequence[int]]]:
-        """Cut a batch along the windows or panes of this size: the start of each with its keys, values and times."""
-        values, keys = batch.values, batch.keys
-        assert keys is not None
-        low, high = min(times), max(times)
-        first = low - (low - offset) % size
-        if high < first + size:
-            yield first, keys, values, times
-            return
-        if high - first < _NEAR:
-            yield from cut_each(keys, values, times, first, size)
-            return
-        for start, members in sorted(positions_by([time - (time - offset) % size for time in times]).items()):
-            pick = picker(members)
-            yield start, pick(keys), pick(values), pick(times)
 
     def _add_rows(self, rows: list[Row], values: Sequence[Any], keys: Sequence[Any]) -> None:
         """Add elements to the contents in their rows."""
