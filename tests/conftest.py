@@ -20,8 +20,11 @@ pytest_plugins = ["examples_in_docstrings", "scheduling", "kafka_fixtures", "s3_
 HERE = Path(__file__).parent
 LONGEST = ("fault", "kafka", "spark")
 """Marks of the tests that take longest, these first."""
+FAILED = pytest.StashKey[bool]()
 MEMORY = "/dev/shm"
 LEAST_MEMORY = 4 << 30
+OWN = "hft-"
+"""How the directories of runs begin: sockets have their names below them, which must be short."""
 
 
 def keep_files_in_memory() -> None:
@@ -37,6 +40,27 @@ def keep_files_in_memory() -> None:
 
 
 keep_files_in_memory()
+
+
+def own_directory() -> Path | None:
+    """Keep the temporary files of this run in a directory of its own; the process that collects the results makes it.
+
+    Tests and the processes that they kill leave many. Those of runs that failed go when the next run begins.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return None
+    everything = Path(tempfile.gettempdir())
+    for old in everything.glob(f"{OWN}*"):
+        if not Path("/proc", old.name.removeprefix(OWN)).exists():
+            shutil.rmtree(old, ignore_errors=True)
+    own = everything / f"{OWN}{os.getpid()}"
+    own.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = str(own)
+    tempfile.tempdir = None
+    return own
+
+
+DIRECTORY = own_directory()
 
 # A busy machine is no failure of what is tested.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -96,6 +120,18 @@ def no_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if any(request.node.get_closest_marker(mark) for mark in LONGEST):
         gc.collect()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remember whether the temporary files are still of use."""
+    session.config.stash[FAILED] = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the temporary files if all tests have passed."""
+    if DIRECTORY is not None and not config.stash.get(FAILED, True):
+        shutil.rmtree(DIRECTORY, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

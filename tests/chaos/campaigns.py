@@ -1,10 +1,14 @@
-"""Short runs of the campaigns that ``make chaos`` runs for as long as it is told. The longest have files of their own."""
+"""Short runs of the campaigns that ``make chaos`` runs for as long as it is told.
+
+Of the longest, a run of the suite takes one of two by chance, ``make test EFFORT=2 ARGS=tests/chaos`` both, for twice as
+long.
+"""
 
 from __future__ import annotations
 
 import random
 
-from effort import EFFORT
+from effort import EFFORT, examples
 from holdfast.testing.chaos.campaign import Limits, run
 from holdfast.testing.chaos.scenarios import SCENARIOS
 
@@ -25,3 +29,9 @@ def check(scenario: str) -> None:
     told = "\n".join([*log, report.table])
     assert report.injections, told
     assert not report.violations, told
+
+
+def check_some(*scenarios: str) -> None:
+    """Run one of these by chance, more with an effort."""
+    for scenario in random.sample(scenarios, min(examples(1), len(scenarios))):
+        check(scenario)

@@ -154,7 +154,7 @@ def start(launch: Callable[..., Driver], settings: dict[str, str], tmp_path: Pat
 
 
 def test_a_plain_program_runs_on_the_cluster_and_its_state_stays_where_it_is(cluster, start):
-    records = 10_000
+    records = 4_000
     # Else an executor that is late by some epochs gets its share of the partitions, and their state, after the start.
     driver = start(records, **{"spark.scheduler.minRegisteredResourcesRatio": "1.0"})
     driver.until(lambda: all(len(cluster.slots(host)) == 1 for host in cluster.hosts))
@@ -183,11 +183,11 @@ def test_executors_and_hosts_come_and_go(cluster, start, tmp_path):
         """The subtasks that have their state on the host's disk."""
         return sorted(path.name for path in cluster.local_disks.rglob(f"state/numbered/{host}/counting-*"))
 
-    records = 30_000
+    records = 15_000
     kept, lost = HOSTS
     slow = tmp_path / "output.slow"
     slow.touch()
-    driver = start(records, "slow", **{"holdfast.epoch.max-records": "500", "spark.cores.max": "100"})
+    driver = start(records, "slow", **{"holdfast.epoch.max-records": "100", "spark.cores.max": "100"})
     driver.epochs(3)
     before = cluster.executors(kept)
     cluster.kill_executor(kept)

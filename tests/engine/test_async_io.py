@@ -37,7 +37,7 @@ from .test_same_results import budgets, config, crashes, few, lab, runs, seeds, 
 
 
 @both
-@settings(few, max_examples=examples(6))
+@settings(few, max_examples=examples(3))
 @given(
     **runs,
     capacity=st.sampled_from([1, 3, 100]),
@@ -61,7 +61,7 @@ def test_windows_behind_async_io_have_the_results_of_windows_without(
         assert visible() == windows_model(data)
 
 
-@settings(few, max_examples=examples(6))
+@settings(few, max_examples=examples(3))
 @given(seed=seeds, budget=budgets, capacity=st.sampled_from([1, 2, 50]), crashes=crashes)
 def test_ordered_results_keep_the_order_of_the_input(seed, budget, capacity, crashes):
     def build(env: StreamExecutionEnvironment) -> None:

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -49,7 +49,7 @@ class Stamped(ProcessFunction):
         yield (*value, ctx.timestamp())
 
 
-@settings(few, max_examples=8)
+@few
 @given(**runs)
 def test_rolling_aggregations_give_one_result_a_key(seed, backend, parallelism, budget, frame, crashes):
     data = records(seed, 200)
@@ -80,7 +80,7 @@ class Whole(ProcessWindowFunction):
         yield key, context.window().start, sorted(map(repr, elements))
 
 
-@settings(few, max_examples=8)
+@few
 @given(seed=seeds, parallelism=parallelisms, budget=budgets, crashes=crashes)
 def test_nothing_is_late(seed, parallelism, budget, crashes):
     data = records(seed, 200, jitter=20 * MINUTE)  # far beyond the out-of-orderness that the strategy allows
@@ -124,7 +124,7 @@ class InOrder(KeyedProcessFunction):
         yield ctx.get_current_key(), ctx.time_domain().name, timestamp if ctx.time_domain().value == 0 else "hour"
 
 
-@settings(few, max_examples=8)
+@few
 @given(seed=seeds, backend=backends, parallelism=parallelisms, frame=frames, crashes=crashes)
 def test_keyed_input_is_sorted_and_timers_fire_at_the_end_in_order(seed, backend, parallelism, frame, crashes):
     data = records(seed, 200, jitter=20 * MINUTE)

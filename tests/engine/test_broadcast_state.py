@@ -72,7 +72,7 @@ CRASHES = st.lists(
 )
 
 
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     changes=st.dictionaries(st.sampled_from("abc"), CHANGES, min_size=1),
     parallelism=st.integers(1, 3),

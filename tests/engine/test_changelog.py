@@ -83,7 +83,7 @@ def original() -> Iterator[None]:
     holdfast.runtime.task.changelogs.new_changelog = new_changelog
 
 
-@settings(few, max_examples=examples(12))
+@settings(few, max_examples=examples(4))
 @given(
     seed=seeds,
     drivers=moves,
@@ -103,7 +103,7 @@ def the_state_of_all_kinds_comes_back_from_its_log(seed, drivers, last, budget, 
         check_log(job, broker)
 
 
-@settings(few, max_examples=examples(8))
+@settings(few, max_examples=examples(3))
 @given(seed=seeds, drivers=moves, last=parallelisms, budget=budgets, loses=losses)
 def the_windows_come_back_from_their_log(seed, drivers, last, budget, loses):
     data = records(seed, 300)
@@ -239,7 +239,7 @@ def a_lost_tail_of_the_log_is_noticed():
         check_log(job, broker)
 
 
-@settings(few, max_examples=examples(10))
+@settings(few, max_examples=examples(4))
 @given(
     seed=seeds,
     widths=st.tuples(parallelisms, parallelisms, parallelisms),

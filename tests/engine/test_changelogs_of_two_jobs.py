@@ -56,7 +56,7 @@ def original() -> Iterator[None]:
     holdfast.runtime.task.changelogs.new_changelog = new_changelog
 
 
-@settings(few, max_examples=examples(10))
+@settings(few, max_examples=examples(4))
 @given(
     seed=seeds,
     copied=st.booleans(),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.common.time import Duration
 from holdfast.datastream import (
@@ -90,7 +91,7 @@ def numbered(splits: dict[str, list[Any]], side: str) -> dict[str, list[Any]]:
     }
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     left=SPLITS,
     right=SPLITS,

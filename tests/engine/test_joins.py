@@ -263,7 +263,7 @@ OUTER = {"left_outer": (True, False), "right_outer": (False, True), "full_outer"
 
 
 @pytest.mark.parametrize("how", OUTER)
-@settings(few, max_examples=examples(5))
+@settings(few, max_examples=examples(2))
 @given(
     **runs,
     bounds=st.tuples(st.integers(-9_000, 9_000), st.integers(0, 9_000)),

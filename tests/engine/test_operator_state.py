@@ -71,7 +71,7 @@ CRASHES = st.lists(
 )
 
 
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     values=st.lists(st.integers(-(2**40), 2**40), max_size=60),
     parallelisms=st.lists(st.integers(1, 4), min_size=4, max_size=4),

@@ -41,7 +41,7 @@ def run(job: Lab, drivers: list[tuple[int, str, int]], last: int) -> None:
     job.run()
 
 
-@settings(few, max_examples=examples(5))
+@settings(few, max_examples=examples(2))
 @given(
     seed=seeds,
     backends=st.lists(backends, min_size=7, max_size=7),

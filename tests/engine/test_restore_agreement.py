@@ -173,7 +173,7 @@ changes = st.lists(
 VERDICTS: Counter[bool] = Counter()
 
 
-@settings(few, max_examples=examples(40))
+@settings(few, max_examples=examples(12))
 @given(before=programs, changes=changes, saves=st.booleans(), after=st.integers(1, 3))
 def agree(before, changes, saves, after):
     program = replace(before, **changes)

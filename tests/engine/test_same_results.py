@@ -44,7 +44,7 @@ runs = {
 """How a job runs that may run in any way: the strategies of all arguments."""
 few = settings(
     deadline=None,
-    max_examples=examples(8),
+    max_examples=examples(3),
     phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,

@@ -93,7 +93,7 @@ def moved(savepoint: str) -> str:
     return str(new)
 
 
-@settings(few, max_examples=examples(5))
+@settings(few, max_examples=examples(2))
 @given(
     seed=seeds,
     kinds=st.tuples(backends, backends),
@@ -117,7 +117,7 @@ def test_a_job_that_is_stopped_goes_on_in_another_directory_on_another_backend(s
         assert visible() == sessions_model(data)
 
 
-@settings(few, max_examples=examples(10))
+@settings(few, max_examples=examples(3))
 @given(
     seed=seeds,
     kind=backends,
@@ -155,7 +155,7 @@ def a_failure_after_a_start_from_a_savepoint_finds_all_changes_since(seed, kind,
         assert visible() == sessions_model(data)
 
 
-@settings(few, max_examples=examples(4))
+@settings(few, max_examples=examples(2))
 @given(seed=seeds, backend=backends, after=st.integers(1, 6), failures=st.sampled_from([0.05, 0.15]))
 def a_stop_while_tasks_die_gives_a_whole_savepoint_or_the_job_goes_on(seed, backend, after, failures):
     data = records(seed, 300, keys=20)
@@ -174,7 +174,7 @@ def a_stop_while_tasks_die_gives_a_whole_savepoint_or_the_job_goes_on(seed, back
         assert visible() == sessions_model(data)
 
 
-@settings(few, max_examples=examples(5))
+@settings(few, max_examples=examples(2))
 @given(seed=seeds, backend=backends, after=st.integers(1, 6), width=parallelisms)
 def test_a_savepoint_of_a_running_job_holds_what_was_read_when_it_was_taken(seed, backend, after, width):
     data = records(seed, 300)
@@ -200,7 +200,7 @@ def test_a_savepoint_of_a_running_job_holds_what_was_read_when_it_was_taken(seed
         assert visible() == windows_model(data)
 
 
-@settings(few, max_examples=examples(5))
+@settings(few, max_examples=examples(2))
 @given(seed=seeds, backend=backends, after=st.integers(1, 5))
 def test_a_drained_job_has_fired_everything_and_begins_event_time_anew(seed, backend, after):
     data = records(seed, 200)

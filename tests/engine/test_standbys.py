@@ -43,7 +43,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     holdfast.runtime.task.changelogs.new_changelog = new_changelog
 
 
-@settings(few, max_examples=examples(12))
+@settings(few, max_examples=examples(4))
 @given(
     seed=seeds,
     drivers=st.lists(

@@ -104,7 +104,7 @@ def start(job: Lab, *, ends_in: int, ended_in: int = 0, stopped: bool = False) -
         job.close()
 
 
-@settings(few, max_examples=examples(25))
+@settings(few, max_examples=examples(8))
 @given(
     way=st.sampled_from(["savepoint", "claimed savepoint", "older checkpoint"]),
     fault=st.tuples(st.integers(0, 70), st.sampled_from(["dies before", "dies after", "refused"])),

@@ -61,7 +61,7 @@ def in_time(data: dict[str, list[Any]]) -> tuple[list[Any], list[Any]]:
     return alive, late
 
 
-@settings(few, max_examples=examples(8))
+@settings(few, max_examples=examples(3))
 @given(
     **runs,
     outer=st.booleans(),

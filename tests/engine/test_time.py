@@ -76,7 +76,7 @@ moments = st.tuples(st.integers(0, 9), st.sampled_from([-2, -1, 0, 1, 30])).map(
 """Near the ends of windows."""
 
 
-@settings(few, max_examples=examples(25))
+@settings(few, max_examples=examples(8))
 @given(hours=st.lists(st.lists(moments, min_size=8, max_size=30).map(sorted), min_size=1, max_size=3), crashes=crash_lists)
 def test_a_window_of_processing_time_gives_one_result_whatever_the_clocks_of_drivers_show(tmp_path_factory, hours, crashes):
     # The clock goes on within each list, and back from one to the next, as from a driver to another.
@@ -230,7 +230,7 @@ def late_and_sums(splits: dict[str, list[Any]], lateness: int, way: str, cut: in
     return build
 
 
-@settings(few, max_examples=examples(25))
+@settings(few, max_examples=examples(8))
 @given(
     splits=st.dictionaries(st.sampled_from(["s", "t", "u"]), records, min_size=1),
     lateness=st.sampled_from([0, 0, 60]),

@@ -97,7 +97,7 @@ def test_tasks_that_die_or_run_twice_keep_the_channel_state(seed, backend, crash
         assert visible() == sessions_model(data)
 
 
-@settings(few, max_examples=examples(8))
+@settings(few, max_examples=examples(3))
 @given(seed=seeds, backend=backends, drivers=moves, last=st.integers(1, 8), most=deadlines, off=st.booleans())
 def the_channel_state_follows_its_keys_to_another_parallelism(seed, backend, drivers, last, most, off):
     data = records(seed, 300, keys=20)
@@ -123,7 +123,7 @@ def the_channel_state_follows_its_keys_to_another_parallelism(seed, backend, dri
         assert visible() == sessions_model(data)
 
 
-@settings(few, max_examples=examples(8))
+@settings(few, max_examples=examples(3))
 @given(seed=seeds, drivers=moves, last=st.integers(1, 8), most=deadlines)
 def the_windows_are_complete_at_another_parallelism(seed, drivers, last, most):
     data = records(seed, 300)
@@ -155,7 +155,7 @@ def skewed(seed: int, size: int) -> dict[str, list[tuple[str, int]]]:
     return data
 
 
-@settings(few, max_examples=examples(20))
+@settings(few, max_examples=examples(6))
 @given(
     seed=seeds, backend=backends, drivers=moves, last=st.integers(1, 5), most=deadlines, frame=st.sampled_from(["3", "64"])
 )

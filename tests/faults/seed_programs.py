@@ -147,6 +147,11 @@ class Program:
         """The newest one."""
         return self.drivers[-1]
 
+    @property
+    def parallelism(self) -> str:
+        """That of the drivers that are started from now on."""
+        return self._configuration["parallelism.default"]
+
     def rescale(self, parallelism: int) -> None:
         """The drivers that are started from now on have another parallelism."""
         self._configuration = {**self._configuration, "parallelism.default": str(parallelism)}

@@ -85,7 +85,7 @@ def test_the_example_with_a_lookup_join_enriches_each_payment_once_although_it_i
     }
     program = Program("enrich_payments.py", "enrich-payments", environment, feed)
     with program:
-        program.start()
+        program.start(without_spark=True)
         program.wait_for_checkpoints(3)
         program.kill()
         program.start()

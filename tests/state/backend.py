@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class Backend:
         self.groups = KeyGroupRange(0, 127)
         self.states = states
         self.root = Path(directory or tempfile.mkdtemp())
+        if directory is None:
+            weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
         self.directory = self.root / "host-0"
         self.hosts = 1
         self.epoch = 0

@@ -77,7 +77,7 @@ def row_of(record: Any) -> Any:
     return None if record[2] % 7 == 0 else record[2]
 
 
-@settings(few, max_examples=examples(8))
+@settings(few, max_examples=examples(3))
 @given(**runs, after=parallelisms, keeps_left=st.booleans(), views=st.booleans())
 def a_pair_meets_the_version_of_its_time(seed, backend, parallelism, budget, frame, crashes, after, keeps_left, views):
     orders, rates = records(seed, 100, keys=5), none_twice(records(seed + 1, 80, keys=6))
@@ -112,7 +112,7 @@ def a_pair_meets_the_version_of_its_time(seed, backend, parallelism, budget, fra
         assert visible() == expected
 
 
-@settings(few, max_examples=examples(8))
+@settings(few, max_examples=examples(3))
 @given(**runs)
 def the_newest_versions_are_those_with_the_latest_timestamps(seed, backend, parallelism, budget, frame, crashes):
     rates = none_twice(records(seed, 120, keys=6))

@@ -29,7 +29,7 @@ class Changelogs(Hosts):
             "state.changelog.partitions": "3",
             "state.changelog.num-standby-replicas": "1",
             "state.changelog.kafka.bootstrap.servers": self.stage.servers,
-            "state.changelog.kafka.transaction.timeout.ms": "60000",
+            "state.changelog.kafka.transaction.timeout.ms": "20000",
         }
         super().begin_life()
 
