@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -20,7 +21,6 @@ pytest_plugins = ["examples_in_docstrings", "scheduling", "kafka_fixtures", "s3_
 HERE = Path(__file__).parent
 LONGEST = ("fault", "kafka", "spark")
 """Marks of the tests that take longest, these first."""
-FAILED = pytest.StashKey[bool]()
 MEMORY = "/dev/shm"
 LEAST_MEMORY = 4 << 30
 OWN = "hft-"
@@ -57,7 +57,13 @@ def own_directory() -> Path | None:
     own.mkdir(mode=0o700)
     os.environ["TMPDIR"] = str(own)
     tempfile.tempdir = None
+    atexit.register(remove_directory)  # so early that all else which ends with the process ends before
     return own
+
+
+def remove_directory() -> None:
+    if DIRECTORY is not None and DIRECTORY.name == f"{OWN}{os.getpid()}":  # not in a process that was forked
+        shutil.rmtree(DIRECTORY, ignore_errors=True)
 
 
 DIRECTORY = own_directory()
@@ -122,16 +128,10 @@ def no_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Remember whether the temporary files are still of use."""
-    session.config.stash[FAILED] = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the temporary files if all tests have passed."""
-    if DIRECTORY is not None and not config.stash.get(FAILED, True):
-        shutil.rmtree(DIRECTORY, ignore_errors=True)
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Keep the temporary files if a test has failed."""
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        atexit.unregister(remove_directory)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -20,7 +20,6 @@ from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.rows.lazy_deltas import LazyDeltas
 from holdfast.state.store.store import rocksdb_settings
-from holdfast.state.stored.delta import Change, StoredDelta
 from holdfast.state.stored.schema import OperatorSchema
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "INLINE_THRESHOLD",
     "PART",
     "ROCKSDB",
-    "DeltaLog",
     "LocalStore",
     "Materialisation",
     "Place",
@@ -168,30 +166,6 @@ class LocalStore(Protocol):
 
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""
-
-
-class DeltaLog(Protocol):
-    """The changes of each epoch, in storage that survives this host."""
-
-    def append(self, changes: Sequence[Change], path: str) -> Handle:
-        """Store an epoch's changes; ``path`` names them uniquely."""
-
-    def stored(self, handle: Handle) -> StoredDelta:
-        """Read a delta to `join` it with others.
-
-        Raises:
-            CorruptFile: the file is missing or altered.
-        """
-
-    def join(self, deltas: Sequence[StoredDelta], path: str) -> Handle:
-        """Store adjacent deltas as one; ``path`` names it uniquely."""
-
-    def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
-        """Read the changes of these key groups from a delta or a dump.
-
-        Raises:
-            CorruptFile: the file is missing or altered.
-        """
 
 
 class Materialisation(Protocol):

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.checkpoint.handles import Handle
-from holdfast.state.backends.backend import DeltaLog
 from holdfast.state.cells.row_pieces import NewestRows
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.stored.delta import Change, Piece, StoredDelta, in_memory
+from holdfast.state.stored.delta_files import DeltaFiles
 from holdfast.state.stored.entry_pieces import newest_entries
 from holdfast.state.stored.layout import Section
 from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
@@ -34,7 +34,7 @@ _ROW = 250
 
 
 def merged(
-    log: DeltaLog,
+    log: DeltaFiles,
     deltas: Sequence[Handle],
     new_merge: Callable[[], DeltaMerge],
     new_path: Callable[[], str],
@@ -77,12 +77,12 @@ class DeltaJoin:
         self.memory = 0
         """Bytes of the added deltas' content: readers of the concatenated delta may hold all of it in memory."""
 
-    def read(self, log: DeltaLog, delta: Handle) -> None:
+    def read(self, log: DeltaFiles, delta: Handle) -> None:
         """Add the next delta."""
         self._deltas.append(log.stored(delta))
         self.memory += self._deltas[-1].memory
 
-    def store(self, log: DeltaLog, path: str) -> Handle:
+    def store(self, log: DeltaFiles, path: str) -> Handle:
         """Store the concatenated delta."""
         return log.join(self._deltas, path)
 
@@ -108,7 +108,7 @@ class DeltaMerge:
         """Bytes of memory that the added changes take, approximately; the content of replaced rows counts, too."""
         return self._unpacked + _ROW * sum(map(len, self._rows.values()))
 
-    def read(self, log: DeltaLog, delta: Handle) -> None:
+    def read(self, log: DeltaFiles, delta: Handle) -> None:
         """Add the changes of the next delta."""
         for change in log.replay(delta, self._groups):
             self.add(change)
@@ -129,7 +129,7 @@ class DeltaMerge:
         else:
             self._pieces.setdefault(at, []).extend(pieces)
 
-    def store(self, log: DeltaLog, path: str) -> Handle:
+    def store(self, log: DeltaFiles, path: str) -> Handle:
         """Store the merged changes as a delta."""
         changes = self.drain()
         self.kept = sum(len(piece.data) for change in changes for piece in change.pieces) / max(self._added, 1)

@@ -25,7 +25,6 @@ from holdfast.state.backends.backend import (
     HEAP,
     PART,
     ROCKSDB,
-    DeltaLog,
     LocalStore,
     Materialisation,
     Place,
@@ -70,7 +69,7 @@ NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
 _Changes = tuple[Change, Sequence[LazyRows]]
 """Changes of a section, and those whose rows are fetched later."""
-_Parts = tuple[LocalStore, DeltaLog, Materialisation]
+_Parts = tuple[LocalStore, DeltaFiles, Materialisation]
 
 
 def _heap(place: Place, settings: StateBackendSettings) -> _Parts:

@@ -35,7 +35,7 @@ _MOST_KEPT = 4 << 20
 
 
 class DeltaFiles:
-    """A file-based `holdfast.state.backends.backend.DeltaLog`.
+    """The changes of each epoch, in the checkpoint storage.
 
     The latest small files that it has stored stay in memory, so that a merge of them asks the storage for nothing.
 
@@ -51,11 +51,15 @@ class DeltaFiles:
         self._latest = _LatestFiles()
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
-        """Store an epoch's changes in a new file, or in the handle."""
+        """Store an epoch's changes in a new file, or in the handle; ``path`` names them uniquely."""
         return self._put(path, *pack_delta(changes))
 
     def stored(self, handle: Handle) -> StoredDelta:
-        """Read a delta to `join` it with others."""
+        """Read a delta to `join` it with others.
+
+        Raises:
+            CorruptFile: the file is missing or altered.
+        """
         file = _indexed(handle)
         return read_stored(self._storage, file, self._latest.get(file.path))
 
@@ -64,7 +68,11 @@ class DeltaFiles:
         return self._put(path, *pack_joined(deltas))
 
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
-        """Read the changes of these key groups from a delta or dump."""
+        """Read the changes of these key groups from a delta or dump.
+
+        Raises:
+            CorruptFile: the file is missing or altered.
+        """
         file = _indexed(handle)
         return read_delta(self._storage, file, groups, self._latest.get(file.path) or self._map(file))
 
