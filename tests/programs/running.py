@@ -234,8 +234,9 @@ def run(program: Program, way: Way) -> list[Any] | None:
             try:
                 if drive(job, leg):
                     return LEDGERS["out"].values
-            except IncompatibleState:
-                if len({each.changes for each in way.legs[: number + 1]}) == 1:
+            except IncompatibleState as refusal:
+                unchanged = len({each.changes for each in way.legs[: number + 1]}) == 1
+                if unchanged and not (way.moves and "not the first of its task any more" in str(refusal)):
                     raise
                 return None
             finally:
