@@ -16,7 +16,7 @@ MOST = 6
 def anything(seed: int) -> Callable[[Sequence[KeyedHandle], bool, int], Base | Merge | None]:
     """A substitute for `compaction.due`: some base, some merge, or nothing, the same for the same handles."""
 
-    def due(handles: Sequence[KeyedHandle], linked: bool, epochs: int) -> Base | Merge | None:
+    def due(handles: Sequence[KeyedHandle], linked: bool, epochs: int, kept: int) -> Base | Merge | None:
         *_, own = handles
         count = len(own.deltas)
         if len(handles) > 1 or count >= MOST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.checkpoint.entries import decode_entry, encode_entry, encode_manifest
-from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.handles import LARGEST_INLINE, ContainedFile, InlineFile, inline_limit
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import LARGEST_LAYER, read_checkpoint
@@ -23,6 +24,7 @@ from holdfast.checkpoint.metadata import (
     OperatorCheckpoint,
     SubtaskState,
 )
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.references import References, StateFiles
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CorruptFile
@@ -205,6 +207,36 @@ def test_layers_stay_in_the_log_until_they_are_too_large_and_manifests_stay_few(
         assert len(encode_manifest(entry.checkpoint.layer)) <= LARGEST_LAYER
         most = max(most, job.manifests())
     assert 1 <= most <= 8
+
+
+@pytest.mark.parametrize("subtasks", [1, 64, 1000])
+def an_entry_has_at_most_4_mib_however_many_subtasks_put_their_deltas_and_output_into_it(subtasks: int) -> None:
+    """Three vertices whose deltas, and two sinks whose output, are as large as they may be; nothing that compresses."""
+    objects = MemoryStore()
+    paths = JobPaths.of("job")
+    log = CheckpointLog(quick(objects), paths)
+    log.take_over()
+    chance = random.Random(subtasks)
+    limit = inline_limit(LARGEST_INLINE, subtasks)
+    output = inline_limit(LARGEST_INLINE, 2 * subtasks)
+    states = {uid: [SubtaskState([KeyedHandle(0, 127)])] * subtasks for uid in "abc"}
+    for epoch in range(6):
+        states = {
+            uid: [
+                grown(state, [InlineFile(f"{uid}-{n}-{epoch}", chance.randbytes(limit), b"")])
+                for n, state in enumerate(each)
+            ]
+            for uid, each in states.items()
+        }
+        operators = {uid: OperatorCheckpoint(uid, subtasks=each) for uid, each in states.items()}
+        copies = [(uid, n, {"copy": chance.randbytes(output)}) for uid in ("s", "t") for n in range(subtasks)]
+        log.complete(
+            msgspec.structs.replace(
+                NOTHING, checkpoint_id=log.owned.next_id, generation=1, operators=operators, committables=copies
+            )
+        )
+        assert len(objects.objects[paths.log_entry(log.owned.next_id - 1)]) <= 4 << 20
+    assert CheckpointLog(quick(objects), paths).take_over().restored.operators == operators
 
 
 def test_a_driver_that_takes_over_continues_from_the_manifests():

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from holdfast.checkpoint.handles import LARGEST_INLINE, Handle, IndexedFile, InlineFile
+from holdfast.checkpoint.handles import LARGEST_INLINE, Handle, IndexedFile, InlineFile, inline_limit, kept_inline_limit
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.state.backends import compaction, delta_merge, keyed_backend
 from holdfast.state.backends.backend import INLINE_THRESHOLD, size_of
-from holdfast.state.backends.compaction import INLINE, Base, Merge, due
+from holdfast.state.backends.compaction import Base, Merge, due
 from holdfast.state.cells import entries
 from holdfast.state.rows import keyed_state
 from holdfast.state.store import store
@@ -121,15 +121,17 @@ def the_deltas_of_an_epoch_of_any_size_stay_few_and_are_rarely_written_again(
 
 @settings(max_examples=examples(12), deadline=None)
 @given(
-    threshold=st.sampled_from([1, 300, 20 << 10, LARGEST_INLINE]),
+    wanted=st.sampled_from([1, 300, 20 << 10, LARGEST_INLINE]),
+    writers=st.sampled_from([1, 2, 64, 1000]),
     kept=st.sampled_from([0.05, 0.5, 1.0]),
     usual=st.integers(5, 18).map(lambda power: 1 << power),
     seed=st.integers(0, 1000),
 )
 def the_deltas_in_the_metadata_stay_few_bytes_and_are_rarely_written_again(
-    threshold: int, kept: float, usual: int, seed: int
+    wanted: int, writers: int, kept: float, usual: int, seed: int
 ) -> None:
     chance = random.Random(seed)
+    threshold, most = inline_limit(wanted, writers), kept_inline_limit(writers)
     deltas: list[Handle] = []
     changed = written = 0
 
@@ -140,11 +142,11 @@ def the_deltas_in_the_metadata_stay_few_bytes_and_are_rarely_written_again(
         size = int(usual * chance.uniform(0.5, 1.5))
         changed += size
         deltas.append(store(size))
-        while isinstance(what := due([KeyedHandle(0, 127, deltas=deltas)]), Merge):
+        while isinstance(what := due([KeyedHandle(0, 127, deltas=deltas)], kept=most), Merge):
             size = max(1, int(kept * sum(map(size_of, deltas[what.first : what.end]))))
             written += size
             deltas[what.first : what.end] = [store(size)]
-        assert sum(size_of(each) for each in deltas if isinstance(each, InlineFile)) <= INLINE + 2 * threshold
+        assert sum(size_of(each) for each in deltas if isinstance(each, InlineFile)) <= most + 2 * threshold
     assert written <= 5 * changed + 400 * 1024
 
 

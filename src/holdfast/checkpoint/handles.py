@@ -26,13 +26,16 @@ __all__ = [
     "RawFile",
     "contents_of",
     "inline_limit",
+    "kept_inline_limit",
 ]
 
 LARGEST_INLINE = 64 << 10
 """The most bytes of one content in the metadata."""
-_MOST_INLINE = 256 << 10
-"""The most bytes of an epoch that the subtasks of an operator put into the metadata together: the driver holds them, and
-each restoring subtask reads them."""
+_MOST_INLINE = 1 << 20
+"""The most bytes of an epoch that some writers put into the metadata together: the subtasks of a vertex, or those of all
+sinks. The driver stores and holds them."""
+_MOST_KEPT = 16 << 20
+"""The most bytes of all epochs that the subtasks of a vertex have in the metadata together, until they merge them."""
 
 
 class ContainedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=0):
@@ -124,9 +127,18 @@ def inline_limit(wanted: int, writers: int) -> int:
     """The most bytes that each of some writers may put into the metadata at a time, of ``wanted`` by the settings.
 
     >>> inline_limit(20_000, 2), inline_limit(1 << 20, 2), inline_limit(20_000, 64)
-    (20000, 65536, 4096)
+    (20000, 65536, 16384)
     """
     return min(wanted, LARGEST_INLINE, _MOST_INLINE // writers)
+
+
+def kept_inline_limit(writers: int) -> int:
+    """The most bytes of all its deltas that each of some writers keeps in the metadata; it merges them when they are more.
+
+    >>> kept_inline_limit(2), kept_inline_limit(64), kept_inline_limit(1000)
+    (262144, 262144, 16777)
+    """
+    return min(4 * LARGEST_INLINE, _MOST_KEPT // writers)
 
 
 def contents_of(handles: Iterable[Handle]) -> Iterator[FileHandle | InlineFile]:

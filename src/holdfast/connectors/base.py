@@ -63,6 +63,8 @@ class JobInfo:
     """The topics with the changelogs of its own state, which no source of the job reads."""
     inline_bytes: int = 0
     """The most bytes of an epoch's output that one writer may put into its committables, in place of a file."""
+    sinks: int = 1
+    """The number of the job's sinks, which share the room in a checkpoint's metadata."""
 
 
 @dataclass(frozen=True)

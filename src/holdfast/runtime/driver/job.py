@@ -116,14 +116,8 @@ class Job(JobClient):
         restore_from = self._restore_from(settings.restore_path)
         self._warm = False
         """Whether the slots wait for the take-over, to restore state early."""
-        sinks = [
-            (chained.uid, chained.factory.written_sink)
-            for vertex in plan.vertices
-            for chained in vertex.chain
-            if chained.factory.written_sink is not None
-        ]
-        check_exclusive(sinks)
-        for _, sink in sinks:
+        check_exclusive(plan.sinks)
+        for _, sink in plan.sinks:
             sink.validate()
         check_changelogs(plan)
         self._begin(session, uri, restore_from is None)
@@ -146,6 +140,7 @@ class Job(JobClient):
                 settings.storage_options,
                 changelogs=changelog_topics(plan),
                 inline_bytes=settings.state_backend.inline_bytes,
+                sinks=len(plan.sinks),
             ),
             self._executor,
             checkpoint_log,

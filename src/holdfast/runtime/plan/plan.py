@@ -17,7 +17,7 @@ from holdfast.runtime.plan.settings import JobSettings
 if TYPE_CHECKING:
     from holdfast.common.formats.columns import ColumnForm
     from holdfast.common.typeinfo import TypeInformation
-    from holdfast.connectors.base import Source
+    from holdfast.connectors.base import Sink, Source
     from holdfast.runtime.plan.operator import OperatorFactory
 
 __all__ = ["Chained", "ChainEdge", "Channel", "InputKind", "JobPlan", "Partitioning", "SourceSpec", "Vertex"]
@@ -157,6 +157,12 @@ class JobPlan:
     def levels(self) -> int:
         """The number of Spark stages of an epoch."""
         return 1 + max(v.level for v in self.vertices)
+
+    @property
+    def sinks(self) -> list[tuple[str, Sink]]:
+        """The sinks with their uids."""
+        written = [(each.uid, each.factory.written_sink) for vertex in self.vertices for each in vertex.chain]
+        return [(uid, sink) for uid, sink in written if sink is not None]
 
     def at(self, level: int) -> list[Vertex]:
         """The vertices of one level, in the order of their partitions."""

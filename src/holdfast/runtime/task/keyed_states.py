@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.checkpoint.changelog import ChangelogLog
-from holdfast.checkpoint.handles import inline_limit
+from holdfast.checkpoint.handles import inline_limit, kept_inline_limit
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import KeyedHandle, changelog_uid
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
@@ -92,10 +92,12 @@ class KeyedStates:
         self.subtask = subtask
         self._groups = key_group_range(subtask.max_parallelism, subtask.parallelism, subtask.number)
         operators = max(len(subtask.operators), 1)
+        writers = operators * subtask.parallelism
         self._settings = replace(
             settings,
             cache_bytes=settings.cache_bytes // operators,
-            inline_bytes=inline_limit(settings.inline_bytes, operators * subtask.parallelism),
+            inline_bytes=inline_limit(settings.inline_bytes, writers),
+            kept_inline_bytes=kept_inline_limit(writers),
         )
         self._root = directory
         self._uploads = uploads

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.checkpoint.changelog import ChangelogLog
-from holdfast.checkpoint.handles import Handle, LogRange
+from holdfast.checkpoint.handles import Handle, LogRange, kept_inline_limit
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.config_values import parse_memory_size
@@ -54,6 +54,8 @@ class StateBackendSettings:
     """Memory budget for one subtask's rows, in bytes (an estimate); rows beyond it move to the store."""
     inline_bytes: int = 0
     """The most bytes of a delta that travels in the checkpoint's metadata (`holdfast.checkpoint.handles.InlineFile`)."""
+    kept_inline_bytes: int = kept_inline_limit(1)
+    """The most bytes of all deltas there."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> StateBackendSettings:

@@ -8,8 +8,8 @@ A base bounds the bytes that a restore reads, merges the number of files. Both w
   deltas it also waits for `AMORTISED` epochs.
 - A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
   take less of the disk.
-- The newest small deltas are merged when more than `INLINE` bytes of them are in the checkpoint's metadata
-  (`InlineFile`). The driver holds all of them, and every restoring task reads them.
+- The newest small deltas are merged when more bytes of them are in the checkpoint's metadata (`InlineFile`) than the subtask
+  may keep there. The driver holds all of them, and every restoring task reads them.
 - `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
   times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
   merged: the next base comes before there are many.
@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.checkpoint.handles import LARGEST_INLINE, Handle, InlineFile
+from holdfast.checkpoint.handles import Handle, InlineFile, kept_inline_limit
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backends.backend import size_of
 
-__all__ = ["INLINE", "Base", "Merge", "due", "part_of"]
+__all__ = ["Base", "Merge", "due", "part_of"]
 
 RATIO = 2.5
 """Bytes of deltas, for each byte of the last base, at which the next one is due."""
@@ -42,9 +42,6 @@ LINKED_ENOUGH = 256 << 20
 """The minimum for such bases, which need the rows in memory to be flushed first."""
 ALIKE = 64
 """Number of deltas of similar size that are merged."""
-INLINE = 4 * LARGEST_INLINE
-"""Bytes of a subtask's deltas in the metadata, for each operator, beyond which they are merged: a merged delta that stays in
-the metadata leaves room."""
 _FEW, _MANY = 16, 256
 """Number of small deltas, between larger ones or behind the last, that are merged whatever their sizes."""
 _BAND = 64 << 10
@@ -68,13 +65,16 @@ class Merge(NamedTuple):
     end: int
 
 
-def due(handles: Sequence[KeyedHandle], linked: bool = False, epochs: int = 0) -> Base | Merge | None:
+def due(
+    handles: Sequence[KeyedHandle], linked: bool = False, epochs: int = 0, kept: int = kept_inline_limit(1)
+) -> Base | Merge | None:
     """What to write after a checkpoint with these handles. Those of several predecessors become one base.
 
     Args:
         handles: The handles of a subtask.
         linked: Whether the files of a base are links to those of the local store.
         epochs: The number of epochs since the last base began.
+        kept: The most bytes of deltas in the metadata.
 
     >>> from holdfast.checkpoint.handles import IndexedFile
     >>> due([KeyedHandle(0, 127, deltas=[IndexedFile(str(n), 1000, b"") for n in range(65)])])
@@ -89,7 +89,7 @@ def due(handles: Sequence[KeyedHandle], linked: bool = False, epochs: int = 0) -
         most = min(most, max(LINKED_ENOUGH, LINKED_RATIO * base))
     if sum(sizes) > most or len(sizes) >= MOST_DELTAS:
         return Base()
-    merge = _inline(handles[0].deltas) if handles else None
+    merge = _inline(handles[0].deltas, kept) if handles else None
     return merge or _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
 
 
@@ -103,14 +103,15 @@ def part_of(merge: Merge, first: int) -> Merge | None:
     return Merge(first, merge.end) if merge.end - first >= ALIKE else None
 
 
-def _inline(deltas: Sequence[Handle]) -> Merge | None:
-    """The deltas to merge because too many bytes of them are in the metadata, if so; never the newest one."""
-    end = first = len(deltas) - 1
+def _inline(deltas: Sequence[Handle], kept: int) -> Merge | None:
+    """The deltas to merge because more than ``kept`` bytes of them are in the metadata, if so; never the newest one."""
+    end = at = first = len(deltas) - 1
     inline = 0
-    while first > 0 and size_of(deltas[first - 1]) < _SMALL:
-        first -= 1
-        inline += size_of(deltas[first]) if isinstance(deltas[first], InlineFile) else 0
-    return Merge(first, end) if inline > INLINE else None
+    while at > 0 and size_of(deltas[at - 1]) < _SMALL:
+        at -= 1
+        if isinstance(delta := deltas[at], InlineFile):
+            first, inline = at, inline + delta.size
+    return Merge(first, end) if inline > kept else None
 
 
 def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:

@@ -94,6 +94,7 @@ class KeyedStateBackend:
     def __init__(self, place: Place, settings: StateBackendSettings, uploads: ThreadPoolExecutor) -> None:
         self._place = place
         self._uploads = uploads
+        self._kept_inline = settings.kept_inline_bytes
         self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
         self._stored: list[KeyedHandle] = []
         self._pending: Future[list[Handle]] | None = None
@@ -224,7 +225,7 @@ class KeyedStateBackend:
         if self._local.fetching:  # retention must keep its files, and RocksDB cannot copy them yet
             return
         epochs = epoch - handles[-1].base_epoch
-        wanted = due(handles, self._bases.linked, epochs) if self._pending is None else None
+        wanted = due(handles, self._bases.linked, epochs, self._kept_inline) if self._pending is None else None
         if wanted is not None and self._failures:  # a base needs no delta, which may be damaged
             wanted = Base()
         if self._flushing is None and self._flush_is_due(handles, wanted):

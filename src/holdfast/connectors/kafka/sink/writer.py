@@ -124,7 +124,7 @@ class TransactionalWriter:
         if self._files is not None:
             name = outbox_name(job.generation, self._epoch, context.subtask, token.id)
             copy = self._outbox.finish()
-            if len(copy) > inline_limit(job.inline_bytes, context.parallelism):
+            if len(copy) > inline_limit(job.inline_bytes, context.parallelism * job.sinks):
                 stored, copy = self._background.submit(self._files.put, name, copy), None
         transaction = self._pool.prepare(self._epoch)
         if stored is not None:
