@@ -108,8 +108,8 @@ def kafka_source(servers: str, topic: str, bounded: bool = True) -> KafkaSource:
     return builder.build()
 
 
-def kafka_sink(servers: str, topic: str) -> KafkaSink:
-    """An exactly-once sink of strings."""
+def kafka_sink(servers: str, topic: str, *, exactly_once: bool = True) -> KafkaSink:
+    """A sink of strings."""
     serializer = (
         KafkaRecordSerializationSchema.builder()
         .set_topic(topic)
@@ -120,7 +120,7 @@ def kafka_sink(servers: str, topic: str) -> KafkaSink:
         KafkaSink.builder()
         .set_bootstrap_servers(servers)
         .set_record_serializer(serializer)
-        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE if exactly_once else DeliveryGuarantee.AT_LEAST_ONCE)
         .set_transactional_id_prefix(f"benchmarks-{topic}")
         .build()
     )

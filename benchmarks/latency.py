@@ -7,11 +7,15 @@ each in an epoch of its own: this measures the two stages of an epoch without da
 With ``--rough``, users have a Zipf distribution (exponent 1.2), so that one user has a fifth of all records, and a tenth
 of the records are between 5 s and two minutes late. The job then also counts in windows of one minute with allowed
 lateness of a minute; later records go to a side output.
+
+With ``--store-ms``, the checkpoints are in an object store whose requests take that long (`benchmarks.object_store`); its
+requests are counted there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import statistics
@@ -26,6 +30,7 @@ import orjson
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from benchmarks import jobs, kafka_jobs, measure
+from benchmarks.object_store import ObjectStore, asked_between, dollars_a_month, object_store
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -36,6 +41,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.metrics.requests import Requests
 from holdfast.metrics.stats import EpochStats
 from holdfast.testing.kafka import KafkaBroker
 
@@ -195,6 +201,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="in place of the job, a plain transactional loop in one process: what machine and broker allow",
     )
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--store-ms", type=float, help="checkpoints are in an object store whose requests take that long")
+    parser.add_argument("--throttled", type=float, default=0.0, metavar="SHARE", help="of requests that it answers by 503")
+    parser.add_argument("--priced", action="store_true", help="its requests cost something, so that a budget sets the pace")
+    parser.add_argument("--at-least-once", action="store_true", help="the sink writes without transactions")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
@@ -202,12 +212,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run the job under load; returns its latencies."""
     work = jobs.scratch()
     children: list[subprocess.Popen[str]] = []
+    far = contextlib.nullcontext() if options.store_ms is None else object_store(options.store_ms, options.throttled)
     try:
-        with KafkaBroker(work / "kafka") as broker:
+        with KafkaBroker(work / "kafka") as broker, far as store:
             servers = broker.bootstrap_servers
             for topic in ("input", "output", "windows"):
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
-            client, outcome = (None, None) if options.plain else _start(servers, work, options)
+            client, outcome = (None, None) if options.plain else _start(servers, work, options, store)
             while client is not None and client.get_job_status().result().name != "RUNNING":
                 time.sleep(0.05)
             begins = time.time()
@@ -226,7 +237,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             if options.plain:
                 arguments = servers, str(ends), str(options.emit_every)
                 children.append(child(*arguments, module="benchmarks.plain_copy"))
-            spent = _cpu_seconds(begins + options.warm_up, loaded)
+            spent, asked = _spent(begins + options.warm_up, loaded, store)
             said = children[1].communicate()[0]
             children[0].wait()
             time.sleep(1)
@@ -245,6 +256,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         epochs = max(1, figures["epochs"])
         figures["state_mb"] = round(client.metrics.snapshot().values["stateSizeBytes"] / 1e6)
         figures["cpu_ms_per_epoch"] = {role: round(1000 * seconds / epochs, 1) for role, seconds in spent.items()}
+        if asked is not None:
+            figures["requests_per_epoch"] = {k: round(n / epochs, 2) for k, n in asked._asdict().items() if n}
+            figures["dollars_a_month"] = round(dollars_a_month(asked, loaded - begins - options.warm_up), 2)
     return {
         **figures,
         "cpu_s": spent,
@@ -258,14 +272,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _cpu_seconds(begin: float, end: float) -> dict[str, float]:
-    """The CPU seconds of each kind of process between two times."""
-    usage, taken = measure.Usage(), []
+def _spent(begin: float, end: float, store: ObjectStore | None) -> tuple[dict[str, float], Requests | None]:
+    """The CPU seconds of each kind of process, and the requests to the store, between two times."""
+    usage, taken, counts = measure.Usage(), [], []
     for at in (begin, end):
         time.sleep(max(0.0, at - time.time()))
         usage.sample(measure.this_process())
         taken.append(usage.by_role())
-    return {role: round(seconds - taken[0].get(role, 0.0), 2) for role, seconds in taken[1].items()}
+        counts.append({} if store is None else store.counts())
+    spent = {role: round(seconds - taken[0].get(role, 0.0), 2) for role, seconds in taken[1].items()}
+    return spent, None if store is None else asked_between(*counts)
 
 
 def _label(options: argparse.Namespace) -> str:
@@ -274,8 +290,9 @@ def _label(options: argparse.Namespace) -> str:
     return f"holdfast-{options.backend}" + (", one subtask" if options.parallelism == 1 else "")
 
 
-def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:
-    env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
+def _start(servers: str, work: Any, options: argparse.Namespace, store: ObjectStore | None) -> tuple[Any, jobs.Outcome]:
+    settings = [*([] if store is None else store.settings(priced=options.priced)), *options.set]
+    env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, settings))
     env.set_parallelism(options.parallelism)
     in_time = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
     records = (
@@ -284,7 +301,8 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
         .assign_timestamps_and_watermarks(in_time.with_timestamp_assigner(lambda record, _: record["event_time"]))
     )
     by_user = records.key_by(lambda record: record["user_id"])
-    by_user.process(Sample(options.emit_every, options.profile_bytes)).sink_to(kafka_jobs.kafka_sink(servers, "output"))
+    sink = kafka_jobs.kafka_sink(servers, "output", exactly_once=not options.at_least_once)
+    by_user.process(Sample(options.emit_every, options.profile_bytes)).sink_to(sink)
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)
         counts = windows.side_output_late_data(LATE).aggregate(jobs.Count())
