@@ -1,4 +1,4 @@
-"""The three parts of a state backend: local store, delta log and materialisation.
+"""Local store and materialisation: the parts of a state backend beside the deltas (`holdfast.state.stored.delta_files`).
 
 `holdfast.state.backends.keyed_backend.KeyedStateBackend` drives them; the rest of the runtime does not know which backend it
 uses.
@@ -53,9 +53,9 @@ class StateBackendSettings:
     cache_bytes: int
     """Memory budget for one subtask's rows, in bytes (an estimate); rows beyond it move to the store."""
     inline_bytes: int = 0
-    """The most bytes of a delta that travels in the checkpoint's metadata (`holdfast.checkpoint.handles.InlineFile`)."""
+    """Size up to which a delta is stored in the checkpoint's metadata (`holdfast.checkpoint.handles.InlineFile`)."""
     kept_inline_bytes: int = kept_inline_limit(1)
-    """The most bytes of all deltas there."""
+    """Limit of the bytes of all deltas there."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> StateBackendSettings:
@@ -96,7 +96,7 @@ class Place:
     changelog: ChangelogLog | None = None
     """The changelog that also holds the state."""
     uncommitted: Sequence[Any] = ()
-    """The log's committables in the checkpoint to restore, if they may not have been committed yet."""
+    """The changelog's committables in the restored checkpoint, if they may still have to be committed."""
 
 
 class LocalStore(Protocol):
@@ -105,9 +105,9 @@ class LocalStore(Protocol):
     reused: bool
     """Whether `open` could reuse the store left on this host."""
     complete: bool
-    """Whether `open` has restored all of the state: there is nothing to replay."""
+    """Whether `open` has restored all of the state, so that nothing is left to replay."""
     changelog: KeyedChangelog | None
-    """Writes the log of the state."""
+    """Writes the state's changelog."""
     migrated: str
     """The `OperatorSchema.evolved` up to which all rows in the store have been rewritten."""
 
@@ -125,7 +125,7 @@ class LocalStore(Protocol):
         """Whether files of the restored checkpoint are still being fetched, so that later checkpoints must refer to them."""
 
     def lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
-        """Fetch the rows of these deltas while the job runs. None: all of them are read now."""
+        """Leave the rows of these deltas to be fetched while the job runs. None: read all of them now."""
 
     def begin_fetching(self) -> None:
         """Begin to fetch the rest of the restored files in the background."""
@@ -163,7 +163,7 @@ class LocalStore(Protocol):
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
         """Evict rows until memory is within the budget; only checkpointed rows are evicted.
 
-        ``restoring``: a restore may leave more in memory, which later calls evict by and by.
+        ``restoring``: a restore may leave more in memory; later calls evict it over the next epochs.
         """
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ MORE = f".more{DUMP}"
 _PART = 64 << 20
 """Approximate stored bytes of a part of several key groups."""
 _MEMORY = 256 << 20
-"""Bytes of memory that the rows of a part take, still encoded; beyond it, they go to disk."""
+"""Memory limit for the encoded rows of a part, in bytes; rows beyond it go to disk."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,10 @@ def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Pa
 
 
 def _handles(operator: OperatorCheckpoint) -> list[KeyedHandle]:
-    """The handles with state, each with a schema that the checkpoint has.
+    """The handles with state, each with a schema that is in the checkpoint.
 
-    The schemas of a rescaled subtask's predecessors are not in it: that of the subtask, its last one, reads their state.
+    The checkpoint lacks the schemas of a rescaled subtask's predecessors. The subtask's own schema, the last one, reads
+    their state.
     """
     return [
         handle if handle.schema in operator.schemas else msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)

@@ -31,11 +31,11 @@ __all__ = ["Base", "Merge", "due", "part_of"]
 RATIO = 2.5
 """Bytes of deltas, for each byte of the last base, at which the next one is due."""
 LEAST = 4 << 20
-"""Bytes of deltas up to which no base is due, however small the last one is: a restore applies them within a second."""
+"""Bytes of deltas that never make a base due, however small the last one is: a restore applies them within a second."""
 ENOUGH = 64 << 20
 """Bytes of deltas up to which no base is due before `AMORTISED` epochs."""
 AMORTISED = 64
-"""Epochs since the last base beside which the requests of the next one are few."""
+"""Epochs over which the requests of a base are amortised."""
 LINKED_RATIO = 0.0625
 """The ratio for bases that share their files with the local store."""
 LINKED_ENOUGH = 256 << 20
@@ -49,9 +49,9 @@ _BAND = 64 << 10
 _SMALL, _SMALL_SHARE = 256 << 10, 1024
 """A delta is small below this size, or below this part of the base."""
 _MERGED, _MERGED_SHARE = 64 << 20, 64
-"""The most stored bytes that a merge reads: a size, or a part of the base."""
+"""Limit of the stored bytes that a merge reads: a size, or a part of the base."""
 MOST_DELTAS = 8192
-"""Deltas at which a base is due, whatever their sizes."""
+"""Number of deltas that makes a base due, whatever their sizes."""
 
 
 class Base(NamedTuple):

@@ -50,7 +50,7 @@ def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool =
 
 
 def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[Content]:
-    """The contents of a family, of which no more than a block of rows is in memory."""
+    """The contents of a family, read a block of rows at a time."""
     plain = not any(column.ttl or column.kind in ("list", "map") for column in columns)
     kept = plain and not space.codec.large and not space.codec.outside
     for window, table in space.tables.items():

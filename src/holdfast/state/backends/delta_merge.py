@@ -4,8 +4,8 @@ Of each row and entry only the newest version is kept, still encoded. Timers tak
 are, in order. If that keeps nearly all of the first deltas, the others are joined instead: their files become one, with the
 pieces as they are stored.
 
-Deltas are compressed, so in memory they are many times as large as their files. Whoever reads a delta holds much of it in
-memory, so many of them become several.
+Deltas are compressed, so in memory they are many times as large as their files. A reader holds much of a delta in memory, so
+a merge of many deltas yields several.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
 __all__ = ["DeltaMerge", "merged"]
 
 _AT_ONCE = 32 << 20
-"""Memory of the deltas that become one, in bytes; more of them become several."""
+"""Memory of the deltas that are merged into one, in bytes; a merge of more yields several."""
 _LEAST = 8
-"""Deltas that become one whatever their memory, so that a merge leaves far fewer."""
+"""Deltas that are merged into one whatever their memory, so that a merge leaves far fewer."""
 _KEPT = 0.75
 """Merge deltas while at most this part of their content is kept; otherwise concatenate them."""
 _ROW = 250
-"""Bytes of memory for each row, beside its content: key, tuple, and place in a dictionary."""
+"""Overhead of a row in memory, in bytes: key, tuple, and place in a dictionary."""
 
 
 def merged(
@@ -91,7 +91,7 @@ class DeltaMerge:
     """Merges the changes of deltas, added in order."""
 
     def __init__(self, kinds: Mapping[int, str], groups: KeyGroupRange) -> None:
-        """``kinds``: the kind of each state, by id; ``groups``: the key groups of which rows are kept."""
+        """``kinds``: the kind of each state, by id; ``groups``: the key groups whose rows are kept."""
         self._kinds = kinds
         self._groups = groups
         self._dropped: set[Section] = set()
@@ -105,7 +105,7 @@ class DeltaMerge:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that the added changes take, approximately; the content of replaced rows counts, too."""
+        """Approximate memory of the added changes, in bytes, including the content of replaced rows."""
         return self._unpacked + _ROW * sum(map(len, self._rows.values()))
 
     def read(self, log: DeltaFiles, delta: Handle) -> None:

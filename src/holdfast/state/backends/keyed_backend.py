@@ -49,18 +49,18 @@ __all__ = ["KeyedStateBackend", "NewPath"]
 log = logging.getLogger(__name__)
 
 _MOST_FAILURES = 192
-"""Failed attempts in a row to store a base at which the job fails, because each further delta lengthens recovery."""
+"""The job fails after this many failed attempts in a row to store a base, because each further delta lengthens recovery."""
 _SETTLED = 128 << 20
-"""About how many bytes of deltas a restart on the same host reads at most."""
+"""Approximate limit of the deltas, in bytes, that a restart on the same host reads."""
 _CHANGED = 2 << 30
-"""Bytes of memory that their rows take at most, approximately. Small rows are few bytes of deltas, but a million take
-half a second."""
+"""Approximate limit of the memory of their rows, in bytes. Small rows make small deltas, but a million of them take half a
+second to apply."""
 _READ_AHEAD = 32 << 20
 """Largest delta, in bytes, to read ahead while others are applied."""
 _PAUSE = 3
-"""Seconds that a merge pauses for each second of work: it shares the interpreter with the epochs."""
+"""Pause of a merge for each second of its work, in seconds: it shares the interpreter with the epochs."""
 _SMALL = 2 << 20
-"""Size of the largest delta, in bytes, of which `_MANY` are read ahead, and of others `_FEW`."""
+"""`_MANY` deltas up to this size, in bytes, are read ahead, and `_FEW` larger ones."""
 _MANY, _FEW = 16, 4
 _UPLOAD_PATIENCE = 10.0
 """Seconds to wait for a running upload on close."""
@@ -68,7 +68,7 @@ _UPLOAD_PATIENCE = 10.0
 NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
 _Changes = tuple[Change, Sequence[LazyRows]]
-"""Changes of a section, and those whose rows are fetched later."""
+"""The changes of a section, and those whose rows are fetched later."""
 _Parts = tuple[LocalStore, DeltaFiles, Materialisation]
 
 
@@ -149,7 +149,7 @@ class KeyedStateBackend:
             return
         for handle in self._stored:
             groups = clip(handle, self._place.groups)
-            # With several handles, a later one may have newer rows than the deltas of an earlier one.
+            # A later handle may have newer rows than the deltas of an earlier one.
             deltas = self._local.missing(handle.deltas) if len(self._stored) == 1 else handle.deltas
             if len(deltas) == len(handle.deltas):  # else the store holds the rows of the base, or newer ones
                 for dump in handle.base:
@@ -246,7 +246,7 @@ class KeyedStateBackend:
             self._pending = self._uploads.submit(job)
 
     def _flush_is_due(self, handles: list[KeyedHandle], wanted: Base | Merge | None) -> bool:
-        """Whether the store is to get all checkpointed rows, before what is ``wanted`` begins or because it lacks many."""
+        """Whether to flush all checkpointed rows: because ``wanted`` needs it, or because the store lacks many."""
         if isinstance(wanted, Base) or (wanted is not None and self.state.restored_memory()):
             return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
         if len(handles) > 1:
@@ -259,7 +259,7 @@ class KeyedStateBackend:
         return deltas.index(last[0]) + 1 if last and last[0] in deltas else 0
 
     def _meanwhile(self, wanted: Base | Merge | None, flushed: int) -> Merge | None:
-        """What may begin before the store is flushed up to a delta: a merge of later ones, so that the delta stays."""
+        """What may begin before the flush up to this delta has ended: a merge of later ones, which leaves it in place."""
         return part_of(wanted, flushed) if isinstance(wanted, Merge) and not self.state.restored_memory() else None
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
@@ -332,7 +332,7 @@ class KeyedStateBackend:
 
 
 class _Throttle:
-    """Slows a background thread down, so that it leaves the interpreter to the epochs."""
+    """Slows a background thread down to leave the interpreter to the epochs."""
 
     def __init__(self, ended: Event) -> None:
         self._ended = ended

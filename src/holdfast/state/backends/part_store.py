@@ -32,7 +32,7 @@ class PartStore(HeapStore):
             raise
 
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
-        """Move rows to disk if they take more memory than the budget."""
+        """Move rows to disk if they exceed the memory budget."""
         used, budget = state.memory(), self._settings.cache_bytes
         if used <= budget:
             return

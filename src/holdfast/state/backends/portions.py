@@ -21,7 +21,7 @@ def portions(state: KeyedState, max_parallelism: int | None = None) -> Iterator[
     """The complete state, in the form that `KeyedState.apply` takes; rows and entries keep their stored form.
 
     Args:
-        state: The checkpointed state, of which no column has been declared. It must not change meanwhile.
+        state: The checkpointed state, without declared columns. It must not change meanwhile.
         max_parallelism: Another number of key groups, to which the keys are assigned anew; None: the state's.
     """
     other = state
@@ -51,6 +51,6 @@ def _moved(space: StateSpace, column: int, family: EntryFamily, other: StateSpac
 
 
 def in_files(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """Changes by the files that they are written to, since a file is held in memory while it is written."""
+    """Group changes into files: each is held in memory while it is written."""
     single = (Change(at, dropped, [piece]) for at, dropped, pieces, _ in changes for piece in pieces)
     return in_portions(single, lambda change: len(change.pieces[0].data), _FILE)

@@ -61,13 +61,13 @@ _FILES = 96
 """Target number of files per materialisation: enough that a later one uploads little that is unchanged."""
 _LEAST_FILE = 1 << 20
 _MOST_RESTORED = 2
-"""Limit of memory in a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
+"""Memory limit of a restore, in budgets; the rows a restore left in memory are flushed over the next epochs."""
 _PORTION = 4 << 20
-"""Bytes of such rows that go to the store at a time."""
+"""Bytes of such rows that are flushed at a time."""
 _LARGE = 32 << 20
-"""Size of the smallest base, and of the smallest deltas together, in bytes, that are fetched while the job runs."""
+"""Bases, and deltas together, from this size on, in bytes, are fetched while the job runs."""
 _LEAST_DELTA = 1 << 20
-"""Size of the smallest delta of them."""
+"""Size of the smallest delta that is fetched while the job runs, in bytes."""
 _SORTING_PATIENCE = 120.0
 """Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
@@ -89,9 +89,9 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     next_delta: str = ""
     """The last delta of that checkpoint."""
     settled: str = ""
-    """The last delta of which, and of those before it, all rows are in the store; empty: unknown."""
+    """All rows of this delta and the earlier ones are in the store; empty: unknown."""
     foreign: bool = False
-    """Whether the store was not built from the files of the bases that it continues: files of the same name are others."""
+    """Whether the store was built from other files than the bases it continues, so that equal names mean nothing."""
 
     @staticmethod
     def of(store: RocksDBStore) -> _Meta:
@@ -110,12 +110,12 @@ class RocksDBLocalStore:
         self._private = False
         """Whether this object has a store of its own because another process holds the host's store."""
         self._compaction_off = False
-        """Whether RocksDB does not compact the store yet: a restart has better use for the processor."""
+        """Whether compaction is still off: a restart has better use for the processor."""
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self._linked: LinkedFiles | None = None
         self._lazy_restore: LazyRestore | None = None
-        """What the store lacks of the checkpoint."""
+        """The part of the checkpoint that the store still lacks."""
         self.reused = False
         self.complete = False
         self.changelog = None
@@ -134,7 +134,7 @@ class RocksDBLocalStore:
         self._built = False
         """Whether the store was built from bases, and its files do not name them yet."""
         self.files: list[RawFile] = []
-        """Files in the store that are also in the storage, as fetched or reused."""
+        """Files of the store that are also in the storage, fetched or reused."""
 
     @property
     def store(self) -> RocksDBStore:
@@ -242,7 +242,7 @@ class RocksDBLocalStore:
         return self._linked.explain
 
     def _named(self, error: CorruptFile, states: Container[int]) -> CorruptFile:
-        """The error of a file with these states, which also says so; a `holdfast.state.stored.damage.Naming`."""
+        """The error of a file, naming the states in it; a `holdfast.state.stored.damage.Naming`."""
         schema = self._schema()
         names = {} if schema is None else {each.id: name for name, each in schema.states.items()}
         return with_states(error, states, self._place.where, names)
@@ -259,9 +259,9 @@ class RocksDBLocalStore:
         return deltas[paths.index(self._flushed) + 1 :] if self._flushed in paths else deltas
 
     def flushing(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
-        """Write all checkpointed rows, some with each step; all of them at once would be a pause of seconds.
+        """Write all checkpointed rows in steps; writing them at once would pause the job for seconds.
 
-        The record that says that the rows are in the store becomes durable after them.
+        The record that the rows are in the store becomes durable after the rows.
         """
         last = (_deltas(handles) or [""])[-1]
         yield from state.flushing()
@@ -276,9 +276,9 @@ class RocksDBLocalStore:
         return self.store.flushed_ahead()
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
-        """Record also what the store continues once the checkpoint with this new base, or merged delta, is complete.
+        """Also record what the store continues once the checkpoint with this new base or merged delta is complete.
 
-        The record is in the files before the checkpoint can be complete. Otherwise a killed process would leave a store that
+        The record is durable before the checkpoint can be complete. Otherwise a killed process could leave a store that
         names an earlier base, or a delta that was merged.
         """
         flushed, left = _deltas(self._followed), set(_deltas(handles))
@@ -335,7 +335,7 @@ class RocksDBLocalStore:
         return self._lazy_restore is not None
 
     def lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
-        """Fetch the rows of these deltas while the job runs. None: all of them are read now."""
+        """Leave the rows of these deltas to be fetched while the job runs. None: read all of them now."""
         storage = self._place.storage
         large = [each for each in deltas if isinstance(each, IndexedFile) and each.size >= _LEAST_DELTA]
         if not large or sum(map(size_of, large)) < _LARGE or storage.local_path(large[0].path) is not None:
@@ -345,12 +345,12 @@ class RocksDBLocalStore:
         return LazyDeltas(storage, self._place.directory, large, self._lazy_restore, self._named)
 
     def begin_fetching(self) -> None:
-        """Begin to fetch what the storage has left."""
+        """Begin to fetch the rest of the restored files."""
         if self._lazy_restore is not None:
             self._lazy_restore.begin()
 
     def check(self) -> None:
-        """Raise what was found out about files that `open` has left unread, or unfetched."""
+        """Raise an error found in files that `open` left unread or unfetched."""
         for files in (self._linked, self._lazy_restore):
             if files is not None:
                 files.check()
@@ -358,7 +358,7 @@ class RocksDBLocalStore:
             raise OSError(f"the local store {self.store.path} failed in this epoch")
 
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
-        """Evict rows to the store if memory exceeds the budget; after a restore, by and by."""
+        """Evict rows to the store if memory exceeds the budget; after a restore, over several epochs."""
         if self._all_touched:
             return
         used, bound = state.memory(), self._settings.cache_bytes
@@ -404,7 +404,7 @@ class RocksDBFiles:
 
     @property
     def linked(self) -> bool:
-        """Whether the last file that a base has stored is a link, or after a restore whether the files then were."""
+        """Whether the last file stored by a base is a link; after a restore, whether the restored files were."""
         if self._linked is None:
             directory = self._local.store.path
             restored = (file for file in self._local.files if shared(file.name))

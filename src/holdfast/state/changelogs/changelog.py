@@ -10,9 +10,9 @@ partition holds the state that a checkpoint has: after a lost transaction, after
 savepoint, or for a topic that was created anew, it does not. Then the state is read from the checkpoint's files, and the
 next epoch writes its difference from the log.
 
-Two jobs may write one log: jobs of one name, or a job and its copy in another storage. Each has markers of its own, and
-leaves those of the other. A marker tells which markers of others its writer has found, and so has accounted for their rows.
-If the other job has written since, its marker is another one, and neither tells what the log holds.
+Two jobs may write to one log: jobs of one name, or a job and its copy in another storage. Each has markers of its own and
+leaves the other's alone. A marker names the markers of others that its writer has found, whose rows it has accounted for. If
+the other job has written since, its marker has changed, and neither marker is valid.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def matches(
 
 
 def valid(markers: Mapping[MarkerKey, Marker]) -> dict[MarkerKey, Marker]:
-    """The markers beside which no other writer has written since."""
+    """The markers since which no other writer has written."""
     return {key: marker for key, marker in markers.items() if marker.others == others(key, markers)}
 
 

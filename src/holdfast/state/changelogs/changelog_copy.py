@@ -27,7 +27,7 @@ COPY = "changelog"
 _logger = logging.getLogger(__name__)
 
 _REFRESH_MS = 3_600_000
-"""A copy without changes notes this often that it is up to date."""
+"""How often a copy without changes records that it is up to date, in ms."""
 
 
 class _Meta(msgspec.Struct, array_like=True):
@@ -42,7 +42,7 @@ class _Meta(msgspec.Struct, array_like=True):
     """By partition: the offset after the last record that it holds."""
     markers: list[tuple[MarkerKey, Marker]]
     seen_ms: int
-    """When it last held all that the log held, in ms since 1970. Later tombstones may be gone from the log one day."""
+    """When it was last complete, in ms since 1970. The log drops later tombstones after a time."""
     whole: bool
     """False while it is ahead of the log."""
 
@@ -76,7 +76,7 @@ class ChangelogCopy:
             RocksDBStore.remove(path)
             self.store = RocksDBStore(path, settings)
         self._wanted: Mapping[int, int] = {}
-        """By partition: where the log ended when it was looked at last."""
+        """By partition: the last known end of the log."""
         meta = self.store.meta
         self._meta = self._new_meta() if meta is None else msgspec.msgpack.decode(meta, type=_Meta)
         if meta is None or not self._can_continue():
@@ -130,7 +130,7 @@ class ChangelogCopy:
 
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Read the log to its present end; False if ``stopped`` has become true before. What was read stays read."""
-        if not self._can_continue():  # this process stood still for half a day
+        if not self._can_continue():  # this process was paused for half a day
             self.clear()
         try:
             return self._read(stopped)
@@ -150,7 +150,7 @@ class ChangelogCopy:
         return True
 
     def _seeds(self) -> dict[tuple[int, ...], set[str]]:
-        """The seeds that it knows, by partition and key groups."""
+        """The seeds it knows, by partition and key groups."""
         seeds: dict[tuple[int, ...], set[str]] = {}
         for key, marker in self.markers.items():
             seeds.setdefault(key[:3], set()).add(marker.seed)
@@ -158,7 +158,7 @@ class ChangelogCopy:
 
     @property
     def behind(self) -> int:
-        """The records of the log's last known end that it lacks."""
+        """The number of records it lacks up to the log's last known end."""
         return sum(max(0, end - self._meta.offsets[partition]) for partition, end in self._wanted.items())
 
     def _take(self, records: Iterable[LogRecord], before: Mapping[tuple[int, ...], set[str]]) -> None:
@@ -166,7 +166,7 @@ class ChangelogCopy:
         offsets = self._meta.offsets
         for partition, offset, content in records:
             if isinstance(content, Row):
-                if not FIRST <= content.key < END:  # it would take the place of what the copy notes of itself
+                if not FIRST <= content.key < END:  # it would overwrite the metadata of the copy
                     raise CorruptFile(
                         f"changelog {self._log.id}, partition {partition}, offset {offset}",
                         f"{content.key!r} is the key of no row",
@@ -176,7 +176,7 @@ class ChangelogCopy:
             elif content is not None:
                 key, marker = content
                 if marker is not None and marker.seed not in before.get(key[:3], (marker.seed,)):
-                    # Nothing is written: the marker would make rows look whole that the log may have lost.
+                    # Do not write: the marker would vouch for rows that the log may have lost.
                     raise LogTruncated("the log was filled anew from a checkpoint")
                 self._mark(key, marker)
             offsets[partition] = offset + 1
@@ -199,7 +199,7 @@ class ChangelogCopy:
     # in step with the subtask that writes the log
 
     def run_ahead(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Write rows that the log does not hold yet. Unless `completed` follows, the copy is worthless."""
+        """Write rows ahead of the log. The copy is worthless unless `completed` follows."""
         self._meta.whole = False
         self._write(rows)
 
@@ -209,7 +209,7 @@ class ChangelogCopy:
         markers: Mapping[MarkerKey, Marker | None],
         ends: Mapping[int, int],
     ) -> None:
-        """Write what the subtask has written to the log in an epoch that is complete."""
+        """Write the rows that the subtask has written to the log in a completed epoch."""
         for key, marker in markers.items():
             self._mark(key, marker)
         self._meta.offsets.update(ends)
@@ -218,7 +218,7 @@ class ChangelogCopy:
         self._write(rows)
 
     def unchanged(self) -> None:
-        """Note that the copy holds all that the log holds."""
+        """Record that the copy holds everything in the log."""
         self._saw_all(_now())
 
     def _saw_all(self, now: int) -> None:

@@ -30,7 +30,7 @@ __all__ = ["KeyedChangelog"]
 log = logging.getLogger(__name__)
 
 PATIENCE = 2.0
-"""Seconds to wait for rows of committed transactions: Kafka answers before readers see the end of a transaction."""
+"""Seconds to wait for the rows of committed transactions: Kafka answers before readers see a transaction's end."""
 _POLL = 0.02
 _BATCH = 10_000
 
@@ -58,7 +58,7 @@ class KeyedChangelog:
         where: The operator, for messages.
         groups: The key groups of the subtask.
         max_parallelism: The number of key groups.
-        uncommitted: The committables of the checkpoint to restore, if they may not have been committed yet.
+        uncommitted: The committables of the restored checkpoint, if they may still have to be committed.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class KeyedChangelog:
         """The offsets after the records of the last complete epoch, by partition."""
         self._epoch = _Written(Epoch(0))
         self._waiting: list[_Written] = []
-        """What complete epochs have written, until it is known that their transactions are committed."""
+        """The rows of completed epochs whose transactions are not known to be committed yet."""
 
     @property
     def copy(self) -> ChangelogCopy:
@@ -99,7 +99,7 @@ class KeyedChangelog:
         """Bring the copy at ``path`` to the log's end; returns whether it holds the state of these handles.
 
         The driver may be about to commit the checkpoint's transactions. They are committed here, too, because other
-        transactions of the running epoch may be open beside them: nothing else tells when the log is complete.
+        transactions of the running epoch may be open as well: nothing else tells when the log is complete.
         """
         self._log.commit(self._uncommitted)
         self._copy = ChangelogCopy(path, settings, self._log, self._groups, self._partitions)
@@ -122,7 +122,7 @@ class KeyedChangelog:
     def _reach(self, handles: Sequence[KeyedHandle]) -> bool:
         until = time.monotonic() + PATIENCE
         while True:
-            settled = self._log.settled(self._partitions)  # asked first: what is committed later may be missing
+            settled = self._log.settled(self._partitions)  # asked first: rows committed later may be missing
             self.copy.catch_up()
             if self._holds(handles):
                 return True
@@ -131,7 +131,7 @@ class KeyedChangelog:
             time.sleep(_POLL)  # the brokers do not tell when a transaction ends
 
     def _reach_again(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Read the log from its beginning, if the copy may be at fault."""
+        """Read the log from its beginning if the copy may be wrong."""
         if not self.copy.found:
             return False
         self.copy.clear()
@@ -191,7 +191,7 @@ class KeyedChangelog:
             yield Row(split_key(key, len(section_of(key, sliced.__contains__).prefix))[0], key, value)
 
     def _sliced(self, state: KeyedState) -> set[int]:
-        """The ids of the states with slices: those of the program, and others that the log may still have rows of."""
+        """The ids of the states with slices: the program's, and others that may still have rows in the log."""
         ids = {stored.id for stored in state.schema.states.values() if stored.slices}
         return ids.union(*(marker.sliced for marker in self._markers.values()))
 
@@ -202,7 +202,7 @@ class KeyedChangelog:
             self._log.append(self._placed(rows, state))
 
     def _keys(self, prefix: bytes) -> Iterator[bytes]:
-        """The keys with a prefix that the log may have rows of."""
+        """The keys with this prefix that may have rows in the log."""
         end = after(prefix)
         for key, _ in self.copy.scan(prefix, end):
             yield key
@@ -250,7 +250,7 @@ class KeyedChangelog:
         return committables
 
     def completed(self) -> None:
-        """The last prepared epoch is complete: its transaction will be committed, unless it is lost."""
+        """Note that the last prepared epoch is complete: its transaction will be committed, unless it is lost."""
         written, self._epoch = self._epoch, _Written(self._epoch.epoch)
         if not written.markers:
             return

@@ -1,7 +1,7 @@
 """StandbyCopy: keeps this host's copy of a changelog up to date while the subtask runs on another host.
 
-The copy holds committed records only. When the subtask comes to this host, its restore goes on with the copy: it reads what
-is left of the log, and the markers tell whether the copy holds the state of the checkpoint.
+The copy holds committed records only. When the subtask moves to this host, its restore continues with the copy: it reads the
+rest of the log, and the markers tell whether the copy holds the checkpoint's state.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class StandbyCopy:
         self._log: ChangelogReader | None = None
         self._copy: ChangelogCopy | None = None
         self.whole_at: float | None = None
-        """When it last held all of the log, by the monotonic clock; None: never."""
+        """When it was last complete, by the monotonic clock; None: never."""
 
     @property
     def lag(self) -> int | None:
-        """The records that it lacks of the log's last known end; None before it has held all of the log."""
+        """The number of records it lacks up to the log's last known end; None until it was complete once."""
         return None if self._copy is None or self.whole_at is None else self._copy.behind
 
     def catch_up(self, stopped: Callable[[], bool]) -> None:
         """Read the log to its present end, or until ``stopped``. Does nothing while another process has the copy.
 
-        An error leaves the copy as it was read until then; `close` it before the next attempt.
+        After an error the copy keeps what was read; `close` it before the next attempt.
         """
         if self._copy is None and not self._open():
             return

@@ -1,4 +1,4 @@
-"""What a damaged file holds, for its error: the operators and states that a person needs to know."""
+"""Adds to the error of a damaged file whose state it holds: the operator and the names of its states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Naming = Callable[[CorruptFile, Container[int]], CorruptFile]
 
 
 def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMetadata, remedy: str = "") -> CorruptFile:
-    """The error of a checkpoint's or savepoint's file, which also says what the file holds, and what to do.
+    """The error of a checkpoint's or savepoint's file, with what the file holds and what to do.
 
     Args:
         error: The error.
@@ -38,7 +38,7 @@ def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMet
 def with_keyed_content(
     error: CorruptFile, storage: Storage, handles: Sequence[KeyedHandle], schemas: Mapping[str, Any], operator: str
 ) -> CorruptFile:
-    """The error of a file of an operator's keyed state, which also says what the file holds.
+    """The error of a file of an operator's keyed state, with what the file holds.
 
     Args:
         error: The error.
@@ -53,7 +53,7 @@ def with_keyed_content(
 
 
 def with_states(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
-    """The error of a file of keyed state that is being restored, which also says what the file holds.
+    """The error of a file of keyed state that is being restored, with what the file holds.
 
     Args:
         error: The error.
@@ -67,12 +67,12 @@ def with_states(error: CorruptFile, states: Container[int], where: str, names: M
 
 
 def with_remedy(error: CorruptFile, remedy: str) -> CorruptFile:
-    """The error, which also says what to do: a sentence without a capital."""
+    """The error with its remedy, a sentence without a capital."""
     return CorruptFile(error.path, f"{error.reason}: {remedy}")
 
 
 def _states(operator: OperatorCheckpoint, storage: Storage, where: str) -> Iterator[str]:
-    """The names of an operator's states that have a part in a file."""
+    """The names of an operator's states that are in a file."""
     for subtask in operator.subtasks:
         yield from _keyed(subtask.keyed, operator.schemas, storage, where)
         for name, parts in subtask.lists.items():

@@ -66,11 +66,11 @@ _MOST_TAIL = 1 << 16
 """Bounds of the first read at the end of a file, in bytes; it fetches the trailer and usually the whole index."""
 _READ_AT_ONCE = 8 << 20
 _CHANGE = 8 << 20
-"""Bytes of a section, before compression, that are one change of those read: a section may be much larger than memory."""
+"""Bytes of a section, before compression, that a reader gets as one change: a section may be much larger than memory."""
 _LARGE = 4 << 10
 """Size of a large piece, in bytes."""
 _FUTILE, _AGAIN = 8, 32
-"""Large pieces of a section in a row that compression does not make smaller, after which only every so many-th is tried."""
+"""After `_FUTILE` large pieces in a row that do not compress, only every `_AGAIN`-th of the section is tried."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -87,7 +87,7 @@ class Piece(NamedTuple):
     head: bytes = b""
     """The keys of its rows, to be stored in the index, too; empty: they are not."""
     where: str = ""
-    """The file that it was read from, for errors."""
+    """The file it was read from, for errors."""
 
 
 class LeftPiece(NamedTuple):
@@ -104,7 +104,7 @@ class LeftPiece(NamedTuple):
 
 
 def in_memory(data: Data) -> int:
-    """The bytes of memory that a piece's data take: none if they are in a mapped file."""
+    """The bytes of memory of a piece's data: none for a mapped file."""
     return 0 if isinstance(data, memoryview) and isinstance(data.obj, mmap) else len(data)
 
 
@@ -190,7 +190,7 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
 
 
 def _compressed(pieces: Iterable[Piece]) -> Iterator[tuple[Data, int]]:
-    """Each piece of a section as it is stored, and its size before compression; 0: it is not compressed."""
+    """The stored form of each piece of a section, and its size before compression; 0: stored uncompressed."""
     futile = 0
     for _, _, data, *_ in pieces:
         large = len(data) >= _LARGE

@@ -27,21 +27,21 @@ __all__ = ["DeltaFiles", "damaged_files", "verify_contents", "verify_data"]
 _LEAST_MAPPED = 1 << 20
 """Size of the smallest file that is mapped, in bytes."""
 _MOST_MAPPED = 256
-"""Files that are mapped, since each one takes a file descriptor."""
+"""The most files that are mapped at a time: each takes a file descriptor."""
 _LARGEST_KEPT = 64 << 10
-"""Size of the largest file that stays in memory, in bytes."""
+"""Size of the largest file that is kept in memory, in bytes."""
 _MOST_KEPT = 4 << 20
-"""Bytes of the files in memory."""
+"""Limit of the files kept in memory, in bytes."""
 
 
 class DeltaFiles:
     """The changes of each epoch, in the checkpoint storage.
 
-    The latest small files that it has stored stay in memory, so that a merge of them asks the storage for nothing.
+    It keeps its latest small files in memory, so merging them reads nothing from the storage.
 
     Args:
         storage: The checkpoint storage.
-        inline: The most bytes of a delta that is stored in its handle, and so in the checkpoint's metadata.
+        inline: Deltas up to this size, in bytes, are stored in their handle, and so in the checkpoint's metadata.
     """
 
     def __init__(self, storage: Storage, inline: int) -> None:
@@ -103,7 +103,7 @@ class _LatestFiles:
         self._size = 0
 
     def add(self, path: str, data: bytes) -> None:
-        """Add a file, unless it is large; the oldest ones make room for it."""
+        """Keep a file unless it is large; drops the oldest ones to make room."""
         if len(data) > _LARGEST_KEPT:
             return
         with self._lock:
@@ -113,7 +113,7 @@ class _LatestFiles:
                 self._size -= len(self._files.pop(next(iter(self._files))))
 
     def get(self, path: str) -> memoryview | None:
-        """A file's content; None: it is not in memory."""
+        """A file's content; None: it was not kept."""
         data = self._files.get(path)
         return None if data is None else memoryview(data)
 

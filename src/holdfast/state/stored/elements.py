@@ -23,13 +23,13 @@ Read = Callable[[bytes], Any]
 def unreadable(what: str, error: Exception, types: str = "") -> HoldfastError:
     """The error for stored content that cannot be read as the program declares its state.
 
-    Types are compared before any input is read. This is about values whose types nobody declared, i.e. pickles, and about
-    single values that would change.
+    Declared types are compared before any input is read. What remains are pickles, and single values that the new type
+    would change.
 
     Args:
         what: The content and its place.
         error: What reading it raised.
-        types: The stored and the declared type, in lines of their own.
+        types: The stored and the declared type, a line each.
     """
     if isinstance(error, HoldfastError):
         return error
@@ -41,7 +41,7 @@ def unreadable(what: str, error: Exception, types: str = "") -> HoldfastError:
 
 
 class ElementForm:
-    """The stored form of elements of a type: msgpack of the type's stored form, or a pickle without a declared type."""
+    """The stored form of elements: msgpack if their type is declared, else a pickle."""
 
     def __init__(self, declared: TypeInformation[Any] | None) -> None:
         self._declared = None if declared is None or declared.is_pickled else declared

@@ -64,7 +64,7 @@ def unpack_entries(piece: Piece) -> tuple[list[bytes], list[bytes], list[bytes],
 
 
 def newest_entries(pieces: Iterable[Piece]) -> list[Piece]:
-    """Pieces of one section with the same effect as these, in order: of each entry, the newest version."""
+    """Reduce the pieces of one section, in order, to the newest version of each entry."""
     merged: list[Piece] = []
     newest: dict[bytes, bytes | None] = {}
     for piece in pieces:
@@ -87,7 +87,7 @@ def _joined(newest: Mapping[bytes, bytes | None]) -> list[Piece]:
 
 
 def sizes_by_key(piece: Piece) -> Iterator[tuple[bytes, int]]:
-    """The stored keys that the entries of a piece belong to, and the bytes of each entry."""
+    """The stored key that owns each entry of a piece, and the entry's size in bytes."""
     _, keys, values, _ = unpack_entries(piece)
     for key, value in zip(keys, values):
         yield _owner(split_key(key, 0)[1]), len(key) + len(value)

@@ -34,7 +34,7 @@ class OperatorSchemaRegistry:
         self.where = where
         self.schema = schema or OperatorSchema()
         self.completed = self.schema.version
-        """The last version in a completed checkpoint. Later versions are lost if the epoch fails."""
+        """The version in the last completed checkpoint. Later ones are lost if the epoch fails."""
         self._completed_evolution = self.schema.evolved
         self.evolving: Callable[[], None] = lambda: None
         """Called when the types of a column change, before rows of the new types are written."""
@@ -46,7 +46,7 @@ class OperatorSchemaRegistry:
 
     @property
     def evolution_pending(self) -> bool:
-        """Whether types of columns have changed since the last completed checkpoint."""
+        """Whether column types have changed since the last completed checkpoint."""
         return self.schema.evolved != self._completed_evolution
 
     def state(self, name: str, kind: str, slices: str = "") -> StateSchema:

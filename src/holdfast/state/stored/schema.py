@@ -98,7 +98,7 @@ class FormerTypes(msgspec.Struct, frozen=True):
     types: tuple[dict[str, Any], ...]
     """As `ColumnSchema.types`."""
     until: int
-    """The first schema version without them."""
+    """The first schema version that no longer has them."""
 
 
 class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,7 +148,7 @@ class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _same_form(types: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether values of these types have one stored form: defaults may differ, which each subtask makes anew."""
+    """Whether values of these types have one stored form. Defaults may differ, since each subtask computes its own."""
     return types == others or [*map(without_hints, types)] == [*map(without_hints, others)]
 
 
@@ -308,7 +308,7 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def evolved(self) -> str:
-        """A hash of all changes of types: a store with rows of the new types fits only schemas that have the same."""
+        """A hash of all changes of types. A store with rows of the new types fits only schemas with the same hash."""
         changes = [
             (name, n, c.former) for name, s in sorted(self.states.items()) for n, c in enumerate(s.columns) if c.former
         ]
@@ -407,7 +407,7 @@ def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
             if state.kind in (ENTRIES, VALUES):
                 states.setdefault(name, state)
     for name, state in states.items():
-        if state.kind == VALUES:  # its column is that of the rows, whichever schema has it
+        if state.kind == VALUES:  # its column belongs to the rows, in whichever schema they are
             rows, column = name.split("/", 1)
             columns = tuple(each for each in states[rows].columns if each.name == column)
             states[name] = msgspec.structs.replace(state, columns=columns)
