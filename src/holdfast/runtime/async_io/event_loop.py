@@ -32,9 +32,9 @@ _CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
 """How late the event loop may notice a timeout before it counts as blocked."""
 _PAUSE_SECONDS = 1.0
-"""How long the loop may take to go on after a pause of the process."""
+"""How long the loop may take to resume after the process was paused."""
 _CLOSING_SECONDS = 5.0
-"""How long cancelled requests may go on when the operator is closed."""
+"""How long cancelled requests may run on when the operator is closed."""
 
 
 class BlockedLoop(TimeoutError):
@@ -47,11 +47,11 @@ class BlockedLoop(TimeoutError):
 
 
 _waits: dict[int, EventLoop] = {}
-"""The loops for whose answers tasks wait, by the task's thread."""
+"""The loops that tasks wait for, by the task's thread."""
 
 
 def awaited(thread: int) -> tuple[Request, str] | None:
-    """The oldest request for whose answer the task in a thread waits, and where its coroutine waits; else None."""
+    """The oldest request that the task in a thread waits for, and where its coroutine waits; None: it does not wait."""
     loop = _waits.get(thread)
     return None if loop is None else loop.oldest()
 
@@ -97,14 +97,14 @@ class EventLoop:
         self._waiting: deque[Request] = deque()
         """The requests that wait for room."""
         self._starved = False
-        """Whether there is no room because of answers that wait to be fetched, or for their turn."""
+        """Whether answers that wait to be fetched, or for their turn, leave no room."""
         self._held = 0
-        """The number of answered requests that wait for their turn; they take up room."""
+        """Answered requests that wait for their turn, and take up room."""
         self._running: dict[Request, asyncio.Task[None]] = {}
         """The requests without an answer, the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._overdue: tuple[asyncio.TimerHandle | None, float] = (None, 0.0)
-        """A timer that the loop has not noticed, and when that was seen first."""
+        """A timer that the loop has missed, and when this was first seen."""
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -122,7 +122,7 @@ class EventLoop:
         """Call a function in the event loop, and await its result if it is a coroutine.
 
         Raises:
-            BlockedLoop: the loop notices no timeout meanwhile.
+            BlockedLoop: the loop misses its timers meanwhile.
         """
 
         async def called() -> None:
@@ -206,7 +206,7 @@ class EventLoop:
         if timer is None or now <= timer.when() + _GRACE_SECONDS:
             return
         if self._overdue[0] is not timer:
-            self._overdue = timer, now  # after a pause of the whole process, the loop needs a moment
+            self._overdue = timer, now  # after a pause of the process, the loop needs a moment
         elif now > self._overdue[1] + _PAUSE_SECONDS:
             raise self._blocked()
 
@@ -257,7 +257,7 @@ class EventLoop:
             await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
 
     def _begin(self) -> None:
-        """Start the calls that there is room for."""
+        """Start as many calls as there is room for."""
         waiting, running, loop = self._waiting, self._running, self._loop
         now = loop.time()
         while waiting and len(running) < self._capacity:
@@ -273,7 +273,7 @@ class EventLoop:
             self._timer = loop.call_at(now + self._timeout, self._expire)
 
     async def _answer(self, request: Request) -> None:
-        """Call the function until it gives an answer that is not to be retried."""
+        """Call the function until its answer needs no retry."""
         strategy, attempts = self._strategy, 0
         results: list[Any] = []
         error: BaseException | None = None
@@ -351,7 +351,7 @@ def _position(task: asyncio.Task[None]) -> str:
 
 
 def _frame(task: asyncio.Task[None]) -> FrameType | None:
-    """The frame of the function's coroutine; None: it has none just now."""
+    """The frame of the function's coroutine; None: it has none at the moment."""
     waiting: Any = task.get_coro()
     frame: FrameType | None = None
     while (frame := getattr(waiting, "cr_frame", None)) is not None and frame.f_code.co_filename == __file__:

@@ -1,7 +1,7 @@
 """Event loops whose timers fire within microseconds.
 
-The time-out of ``epoll_wait`` is a whole number of milliseconds, so asyncio's timers on Linux fire up to a millisecond late:
-a tenth of the throughput if answers take 10 ms.
+The timeout of ``epoll_wait`` is a whole number of milliseconds, so asyncio's timers on Linux fire up to a millisecond late.
+That costs a tenth of the throughput if answers take 10 ms.
 """
 
 from __future__ import annotations

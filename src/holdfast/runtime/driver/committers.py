@@ -33,8 +33,8 @@ class Committers:
             plan: The plan of the job.
             job: The job.
             restored: The committables of the restored checkpoint.
-            passed_over: Those of the job's newest checkpoint, if another one is restored. Their loss does not end the start:
-                a user may go back because of it.
+            passed_over: Those of the job's newest checkpoint, if another one is restored. Their loss does not stop the start:
+                it may be why the user goes back.
         """
         for vertex in plan.vertices:
             for chained in vertex.chain:
@@ -56,7 +56,7 @@ class Committers:
                 committer.recover(now)
 
     def commit(self, committables: Sequence[Committable], doing: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Make the output of a checkpoint visible; ``doing`` is told of each sink's."""
+        """Make a checkpoint's output visible; calls ``doing`` for each sink."""
         for uid, committer in self._by_uid.items():
             with doing(f"committing the output of {self._names.get(uid, 'a changelog')}"):
                 committer.commit(_of(uid, committables))

@@ -1,4 +1,4 @@
-"""The ends of a job that are not its own: a forced one, and the deletion of its checkpoints."""
+"""Forced ends of a job, and the deletion of its checkpoints."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _EXIT_S = 5.0
 
 
 def end_anyway(name: str, over: threading.Event, leave: Callable[[], None], grace_s: float = _GRACE_S) -> None:
-    """Leave a job whose driver does not come to its end: it waits for a system that does not answer.
+    """Leave a job whose driver cannot end because a system does not answer.
 
-    To the job this is as if its driver was killed: its threads stay behind, as those of a paused driver, and are fenced by
-    the next start. When the program has ended, so does its process, for which these threads would wait.
+    For the job this is as if its driver were killed: its threads stay behind, like those of a paused driver, and are fenced
+    by the next start. The process exits when the program has ended, without waiting for these threads.
 
     Args:
         name: The job's.
         over: Set when the job has ended.
-        leave: Ends the job in the eyes of its users.
+        leave: Ends the job for its users.
         grace_s: The seconds to wait for its end.
     """
 

@@ -27,7 +27,7 @@ __all__ = ["Inputs"]
 _SHORT_WAIT = 0.01
 """With several sources, the time to wait for each in turn, in seconds."""
 _WHOLE = 1 << 40
-"""More records than any source has."""
+"""A budget larger than any source."""
 _NOTHING = Held(frozenset(), whole=False)
 
 
@@ -53,7 +53,7 @@ class Inputs:
         enumerator.start(state)
 
     def close(self, *, ends: bool) -> None:
-        """Close the enumerators, but for those that go on unless the job ends in this driver."""
+        """Close the enumerators; those that last stay open unless the job ends in this driver."""
         for uid, enumerator in list(self._enumerators.items()):
             if ends or not isinstance(enumerator, LastingEnumerator):
                 self._enumerators.pop(uid)
@@ -108,6 +108,6 @@ class Inputs:
             time.sleep(instruction.seconds)
         seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
         for uid in instruction.sources:
-            if uid not in self._held_back:  # its input is there already
+            if uid not in self._held_back:  # its input has arrived already
                 self._enumerators[uid].wait(seconds)
         return events.Woke()

@@ -1,4 +1,4 @@
-"""JobRecord: what this machine knows of a job of its user, so that the command line finds it without a port.
+"""JobRecord: the record of a user's job on this machine, by which the command line finds it without a port.
 
 A driver writes a record when its job starts, keeps it locked while the job lives, and rewrites it when the job ends. A
 record without a lock and without a final state is that of a driver that died.
@@ -27,7 +27,7 @@ __all__ = ["DIED", "JobRecord", "Registration", "died", "records", "register", "
 _log = logging.getLogger("holdfast")
 
 _KEPT = 50
-"""Records of ended jobs that are kept."""
+"""The most records of ended jobs that are kept."""
 
 DIED = "DIED"
 """The state of a job whose driver ended without a word (``kill -9``, power loss)."""
@@ -44,7 +44,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     """The address of the driver's REST API."""
     token: str
-    """What a request must show to change the job."""
+    """The token that a request needs to change the job."""
     started_ms: int
     certificate: str = ""
     """The certificate of the REST API, as PEM; empty without TLS."""

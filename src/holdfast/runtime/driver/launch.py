@@ -1,4 +1,4 @@
-"""Launch: how `holdfast run` starts a program, and what the started program does about it.
+"""Launch: how `holdfast run` starts a program, and how the program learns of it.
 
 The program runs as plain Python would run it; an environment variable names a file with the launch.
 """

@@ -38,11 +38,11 @@ STEPPED_DOWN = "SUSPENDED"
 UNKNOWN_HOST = "another host"
 """Stands for the host of an owner whose heartbeat has not been seen."""
 _MOST_POLLS = 4
-"""The time between two looks counts up to so many times the usual one: a busy machine looks late."""
+"""Limit of the time that counts between two looks, in usual intervals: a busy machine looks late."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a driver that owns the job writes, again and again."""
+    """Written by the driver that owns the job, again and again."""
 
     job_id: str
     host: str
@@ -57,12 +57,12 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
 class Watch:
     """How long nothing has changed, by the watcher's own clock. Pure.
 
-    Time between two observations counts up to a limit only: a watcher that was paused, or could not reach the storage, has
-    not seen the owner silent meanwhile.
+    The time between two observations counts only up to a limit: a watcher that was paused, or could not reach the storage,
+    does not know whether the owner was silent meanwhile.
     """
 
     def __init__(self, most: float) -> None:
-        """``most``: the seconds that count at most between two observations."""
+        """``most``: the limit of the time that counts between two observations, in seconds."""
         self._most = most
         self._last: object = None
         self._at = 0.0
@@ -70,11 +70,11 @@ class Watch:
         """Seconds without a change."""
 
     def accept(self, evidence: object) -> None:
-        """Take this for what was seen before: when it changed is not known."""
+        """Take this as seen before: it is not known when it changed."""
         self._last = evidence
 
     def observe(self, evidence: object, now: float) -> None:
-        """Take note of what the watcher sees at a time of its clock."""
+        """Record an observation at a time of the watcher's clock."""
         if evidence != self._last:
             self._last, self.silent = evidence, 0.0
         else:
@@ -147,7 +147,7 @@ class Leadership:
 
     @property
     def owner(self) -> str:
-        """The host of the driver that owns the job, as far as it is known."""
+        """The host of the driver that owns the job, if known."""
         return self._owners.host if self._owners is not None else UNKNOWN_HOST
 
     @property
@@ -298,11 +298,11 @@ class Leadership:
             log.warning("no heartbeat: %s. A standby driver may take over", error)
 
     def _forget_earlier_owners(self) -> bool:
-        """Delete the heartbeats of earlier owners, unless there may be that of a later one; whether it is done."""
+        """Delete the heartbeats of earlier owners, unless a later owner may have one; returns whether it did."""
         own = self._paths.heartbeat(self._log.driver)
         try:
             earlier = [path for path in self._storage.list(self._paths.leader_prefix) if path != own]
-            if not self._log.is_last():  # asked after the listing, which therefore has no later owner's heartbeat
+            if not self._log.is_last():  # read after the listing, which therefore has no later owner's heartbeat
                 return False
             self._storage.delete(earlier)
         except StorageError as error:

@@ -1,4 +1,4 @@
-"""Jobs that do not restore: those before the one that is named, and all while a program is only asked whether it can."""
+"""Jobs that are not started: those before the one to restore, and all of them during a restore check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _others: list[str] = []
 
 
 def warn_of_another_name(plan: JobPlan) -> None:
-    """Warn if `execution.state-recovery.job-name` names another job: the name may be misspelt, and nothing be restored."""
+    """Warn if `execution.state-recovery.job-name` names another job: a misspelt name would restore nothing."""
     if plan.settings.restores:
         return
     wanted = _restored_job(plan)

@@ -37,14 +37,14 @@ class Notices:
         self, job_name: str, metrics: JobMetrics, checkpoint_log: CheckpointLog, settings: Mapping[str, str]
     ) -> None:
         self._settings = settings
-        """Those of the job, whose secrets are not shown in texts of errors."""
+        """The job's settings; their secrets are masked in errors."""
         self._job_name = job_name
         self._metrics = metrics
         self._log = checkpoint_log
         self._warned: set[str] = set()
 
     def taken_over(self, copies: Sequence[StandbyStats]) -> None:
-        """Tell of subtasks that have come to hosts with standby copies of their state."""
+        """Log the subtasks that have moved to hosts with standby copies of their state."""
         for copy in copies:
             lag = (
                 "before it held all of the changelog" if copy.lag_ms is None else f"{copy.lag_ms:.0f} ms after it was whole"
@@ -54,7 +54,7 @@ class Notices:
             self._metrics.standby_taken_over(text)
 
     def warn(self, reports: Iterable[TaskReport]) -> None:
-        """Tell the warnings of tasks, once for each subject."""
+        """Log the warnings of tasks, once for each subject."""
         for report in reports:
             for subject, text in report.warnings.items():
                 if subject not in self._warned:

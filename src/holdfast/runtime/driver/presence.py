@@ -1,4 +1,4 @@
-"""Presence: where people find a job: the records of this machine, the REST server of its owner, and its history."""
+"""Presence: makes a job visible, by the records of this machine, the REST server of its owner, and its history."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Presence:
         log.info("job %r (%s) is shown at %s/jobs/%s", shown.name, shown.job_id, server.url, shown.job_id)
 
     def forget(self) -> None:
-        """Store no more history: the job's checkpoint directory is about to be deleted."""
+        """Stop storing history: the job's checkpoint directory is about to be deleted."""
         if self._history is not None:
             self._history.stop()
             self._history = None

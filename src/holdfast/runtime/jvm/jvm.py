@@ -128,7 +128,7 @@ class Jvm:
         atexit.register(self._discard)
 
     def _discard(self) -> None:
-        """Kill a JVM without an address yet: it could not write it into a removed directory, and would live on."""
+        """Kill a JVM that has no address yet: without its directory it could not report one, and would live on."""
         if not self._answered:
             self._process.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -227,7 +227,7 @@ def start_jvm(java: Java, settings: Mapping[str, str], options: Sequence[str] = 
 
 
 def _workers_find_pyspark() -> bool:
-    """Whether Spark's workers can import PySpark from where this process has it.
+    """Whether Spark's workers can import the PySpark of this process.
 
     If Spark knows its home, they import it from an archive of sources there, and compile it each time: 1.3 s against 0.2 s.
     """

@@ -1,8 +1,8 @@
 """Autoscaler: chooses a job's parallelism from its load and its backlog. Pure.
 
 The busiest vertex decides, as in Flink's autoscaler (FLIP-271): its utilization at the present parallelism, times the
-ratio of the records that arrive (and of a share of the backlog) to those that were read, is the load. The parallelism
-follows so that the load comes to the target utilization.
+ratio of the records that arrive (with a share of the backlog) to those that were read, is the load. The parallelism is
+chosen so that the load meets the target utilization.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AutoscalerSettings:
     stabilization_seconds: float
     """Time without a decision after the start and after each rescaling."""
     window_seconds: float
-    """The time over which the load is measured; within as much time, a backlog should be worked off."""
+    """The time over which the load is measured, and within which a backlog should be worked off."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Scope:
     """What a rescaling changes."""
 
     vertices: frozenset[str]
-    """The ids of the vertices whose parallelism is the job's. Others have one of their own, perhaps the same by chance."""
+    """The ids of the vertices that follow the job's parallelism. Others have one of their own."""
     most: int
     """The highest parallelism at which the program can run: the least max parallelism of these vertices."""
     partly: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Scope:
     its other operators. At any other parallelism, these are a vertex of their own."""
 
     def busy_seconds(self, stats: EpochStats) -> float:
-        """The time that a subtask of the busiest vertex worked on what a rescaling changes."""
+        """The busy time of a subtask of the busiest vertex among those that a rescaling changes."""
         return max((self._busy_ms(v) / 1000 / v.parallelism for v in stats.vertices if v.id in self.vertices), default=0.0)
 
     def _busy_ms(self, vertex: VertexStats) -> float:
@@ -65,7 +65,7 @@ class _Sample:
 
 
 _LEAST = 2
-"""Epochs that are looked at, however long ago they were: with a long interval of checkpoints the window has no more."""
+"""The fewest epochs that count, however old: with long checkpoint intervals the window holds no more."""
 
 
 class Autoscaler:
@@ -125,7 +125,7 @@ class Autoscaler:
         load = utilization * (max(arrived, 0.0) / read if read else 1.0)
         target, most = self._settings.utilization, self._settings.most
         if target / 2 <= load <= (1 + target) / 2:
-            wanted = self._parallelism  # near enough: each rescaling costs a pause
+            wanted = self._parallelism  # close enough: each rescaling costs a pause
         else:
             wanted = min(math.ceil(self._parallelism * load / target), most or self._cores())
         wanted = max(wanted, self._settings.least)

@@ -32,7 +32,7 @@ __all__ = ["OperatorContext", "UserRuntimeContext"]
 
 
 _LATE_KEPT = 3
-"""Late records of an epoch that a subtask reports."""
+"""The most late records that a subtask reports per epoch."""
 
 
 def _nowhere(batch: RecordBatch) -> None:
@@ -54,7 +54,7 @@ class OperatorContext:
     """Keyed state and timers; None for an operator without keyed state."""
     metrics: MetricGroup
     key_type: TypeInformation | None = None
-    """The type of the keys, as far as it is known (`Chained.restored_key_type`)."""
+    """The type of the keys, if known (`Chained.restored_key_type`)."""
     lists: ListedStates | None = None
     """Listed state; None for an operator without listed state."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class OperatorContext:
             emit(batch)
 
     def emit_late(self, tag: OutputTag | None, values: list[Any], stamps: list[int]) -> None:
-        """Emit late elements to their side output; without one they are dropped, and counted."""
+        """Emit late elements to their side output; without one, drop and count them."""
         if tag is not None:
             self.emit_side(tag.tag_id, RecordBatch(values, stamps))
         else:

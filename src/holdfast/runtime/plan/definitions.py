@@ -1,8 +1,7 @@
-"""Definitions: what the state of an operator was stored by, compared with the program that goes on with it. Pure.
+"""Definitions: the parameters that an operator's state depends on, compared between checkpoint and program. Pure.
 
-A checkpoint has the definition of each operator whose state means something else with other parameters: windows, joins,
-patterns. An operator with another definition goes on if it can read the state. What it then stores is of the definition that
-`continued` gives it, which is compared at the next start.
+A checkpoint stores the definition of each operator whose state depends on its parameters: windows, joins, patterns. An
+operator with another definition continues if it can read the state; from then on it stores that of `continued`'s factory.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ __all__ = ["Changed", "Stored", "changed_definitions", "continued", "vertex_on"]
 
 
 class Stored(Protocol):
-    """What has been stored of an operator."""
+    """The stored definition of an operator."""
 
     @property
     def definition(self) -> dict[str, Any] | None:
-        """By what."""
+        """The definition as plain data; None: the state does not depend on one."""
 
 
 class Changed(NamedTuple):
-    """An operator that cannot go on with its state."""
+    """An operator whose new definition cannot read its state."""
 
     uid: str
     name: str
@@ -36,7 +35,7 @@ class Changed(NamedTuple):
 
 
 def continued(factory: OperatorFactory, stored: Stored | None) -> OperatorFactory:
-    """The factory that goes on with what is stored.
+    """The operator factory that continues with the stored state.
 
     Raises:
         IncompatibleState: there is none.
@@ -51,13 +50,13 @@ def continued(factory: OperatorFactory, stored: Stored | None) -> OperatorFactor
 
 
 def vertex_on(vertex: Vertex, operators: Mapping[str, Stored]) -> Vertex:
-    """The vertex whose operators go on with what is stored of them, by uid."""
+    """The vertex with its operators continuing their stored definitions, by uid."""
     chain = [replace(each, factory=continued(each.factory, operators.get(each.uid))) for each in vertex.chain]
     return replace(vertex, chain=tuple(chain))
 
 
 def changed_definitions(vertex: Vertex, operators: Mapping[str, OperatorCheckpoint]) -> Iterator[Changed]:
-    """The operators that cannot go on with what is stored of them."""
+    """The operators whose definitions cannot read their state."""
     for chained in vertex.chain:
         try:
             continued(chained.factory, operators.get(chained.uid))

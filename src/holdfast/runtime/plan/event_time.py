@@ -49,7 +49,7 @@ class SplitTime:
 
     max_timestamp: int = MIN_TIMESTAMP
     idle: bool = False
-    """Whether it has been silent for the idle timeout: asked for input again and again, it had none."""
+    """Whether it has had no input for the idle timeout, although it was polled."""
     heard: bool = False
     """Whether it had records in the epoch."""
     generated: GeneratorState | None = None
@@ -103,17 +103,17 @@ def combined(inputs: Iterable[tuple[int, bool]]) -> int:
 
 
 class CombinedTime:
-    """The event time of all splits (`combined`), at a cost that hardly grows with their number when that of one changes."""
+    """The event time of all splits (`combined`); updating one split costs little, however many there are."""
 
     def __init__(self) -> None:
         self._splits: dict[str, tuple[int, bool]] = {}
         """The event time of each, and whether it is idle."""
         self._active: list[tuple[int, str]] = []
-        """A heap with each active split once, at a time that it has had. Others are removed when they come to the top."""
+        """A heap with each active split once, at a time it has had. Stale entries are removed when they reach the top."""
         self._waiting: set[str] = set()
-        """Those in the heap."""
+        """The splits in the heap of active ones."""
         self._idle: list[tuple[int, str]] = []
-        """A heap of the idle splits, the latest first. Those that are so no longer are removed when they come to the top."""
+        """A heap of the idle splits, the latest first. Stale entries are removed when they reach the top."""
 
     def put(self, name: str, time: int, idle: bool) -> None:
         """Set the time of a split, which never goes back."""
@@ -152,10 +152,10 @@ class CombinedTime:
 
 
 Deadline = Callable[[int], int]
-"""Timestamp of a record -> the watermark from which on the record is late; monotonous, at least the timestamp - 1."""
+"""Maps a record's timestamp to the first watermark that makes it late; monotonous, at least the timestamp - 1."""
 
 Run = tuple[int, int, int]
-"""Consecutive late records: position of the first, the position behind the last, and their split's watermark before them."""
+"""Consecutive late records: the first position, the position after the last, and their split's watermark before them."""
 
 
 def deadlines(plan: JobPlan, vertex: Vertex, positions: Sequence[int], channels: Sequence[int]) -> tuple[Deadline, ...]:
@@ -203,7 +203,7 @@ def steps(timestamps: Sequence[int]) -> Iterator[Run]:
 
 
 _PART = 256
-"""Records that are compared with the latest of them at once. More span more time, in which some look late."""
+"""Records that are compared with their latest one at once. Larger parts span more time, so more records look late."""
 
 
 def _parts(timestamps: Any, highest: int, behind: int) -> Iterator[tuple[int, int, int, int]]:
@@ -252,7 +252,7 @@ class LateRecords:
         runs: list[Run] = []
         for first, lowest, before, after in _parts(timestamps, highest, behind):
             highest, last = before, after - behind
-            if lowest > last + 1 or self._deadline(lowest) > last:  # the usual case: no record is that far behind
+            if lowest > last + 1 or self._deadline(lowest) > last:  # the common case: no record is that far behind
                 continue
             for position, timestamp in enumerate(timestamps[first : first + _PART], first):
                 if timestamp > highest:

@@ -10,9 +10,9 @@ from holdfast.runtime.protocol.sources import SourceProgress
 __all__ = ["LONGEST_SLEEP", "Alarm"]
 
 LONGEST_SLEEP = 0.5
-"""Seconds after which a job that waits looks at its requests."""
+"""The longest sleep of a waiting job, in seconds: it then looks at its requests."""
 _SLEEP_BESIDE_A_COMMIT = 0.01
-"""Seconds between a commit and telling the enumerators, which commit group offsets."""
+"""Sleep while a commit runs, in seconds: its end is told to the enumerators, which commit group offsets."""
 
 
 class Alarm:

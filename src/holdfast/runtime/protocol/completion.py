@@ -46,7 +46,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
 
 
 def _mixed_attempts(plan: JobPlan, reports: Mapping[TaskId, TaskReport]) -> tuple[BaseException, str] | None:
-    """The failure if Spark ran a sender again during the epoch, and a receiver has read another attempt than reported."""
+    """The failure if Spark reran a sender within the epoch and a receiver read another attempt than the reported one."""
     vertices = {vertex.id: vertex for vertex in plan.vertices}
     for sender in plan.vertices:
         attempts = [reports[(sender.id, n)].attempt for n in range(sender.parallelism)]

@@ -51,11 +51,11 @@ class Instant(NamedTuple):
     seconds: float
     """Monotonic time in seconds."""
     virtual: float | None = None
-    """A test's own monotonic time, by which processing time and idleness go; None: they go by ``seconds``."""
+    """A test's monotonic time for processing time and idleness; None: they use ``seconds``."""
 
     @property
     def steady(self) -> float:
-        """The monotonic time by which processing time and idleness go, in seconds."""
+        """The monotonic time for processing time and idleness, in seconds."""
         return self.seconds if self.virtual is None else self.virtual
 
 
@@ -131,11 +131,11 @@ class TookOver(Answer):
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
     savepoint: str = ""
-    """The savepoint that ``restored`` was made of just now; empty if it is the job's own."""
+    """The savepoint from which ``restored`` was just made; empty if it is the job's own checkpoint."""
     trial: bool = False
     """Whether the start is on trial (see `holdfast.checkpoint.takeover`): its first checkpoint is followed by a sweep."""
     passed_over: Sequence[Committable] = ()
-    """The output of the job's own newest checkpoint, if another one is restored. It is complete, and becomes visible."""
+    """The output of the job's newest checkpoint, if another one is restored. It is complete, so it becomes visible."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Opened(Answer):
 
 @dataclass(frozen=True)
 class Verified(Answer):
-    """The files of the checkpoint are there."""
+    """The checkpoint's files exist."""
 
     to = instructions.Verify
     checkpoint: CheckpointId
@@ -193,7 +193,7 @@ class Completed(Answer):
     to = instructions.Complete
     epoch: Epoch
     requests: Requests = NONE
-    """What the driver has asked of the storage since the checkpoint before."""
+    """The driver's storage requests since the previous checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -55,13 +55,13 @@ class FailurePolicy:
         return Hopeless(_explained(decision, failure))
 
     def epoch_completed(self) -> None:
-        """Forget the record that failed: the job got past it."""
+        """Forget the record that failed: the job has passed it."""
         self._last_place = None
 
     def _repeats(self, failure: BaseException, traced: bool) -> bool:
         """Whether the same function has failed on the same record again, so that another restart is useless.
 
-        The first run does not name the record of most functions; a traced one does, if there is one: a timer has a key only.
+        For most functions only a traced run names the record. A timer has none, only a key.
         """
         if not isinstance(failure, UserCodeError) or self._chosen:
             return False

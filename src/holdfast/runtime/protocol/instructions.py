@@ -79,7 +79,7 @@ class Recover(Instruction):
     committables: Sequence[Committable]
     """The committables of the restored checkpoint; they may be committed already."""
     passed_over: Sequence[Committable] = ()
-    """Those of the job's own newest checkpoint, if another one is restored. Losing them does not stop the start."""
+    """Those of the job's newest checkpoint, if another one is restored. Their loss does not stop the start."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Open(Instruction):
 
 @dataclass(frozen=True)
 class Verify(Instruction):
-    """Check that the files of the completed checkpoint are there, before the job is rescaled. Answer: `Verified`."""
+    """Check before a rescaling that the completed checkpoint's files exist. Answer: `Verified`."""
 
     checkpoint: CheckpointMetadata
 
@@ -193,7 +193,7 @@ class WriteSavepoint(Instruction):
     checkpoint_id: CheckpointId
     request: SavepointRequest
     drained: bool
-    """Whether event time has come to its end."""
+    """Whether event time has ended."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Restored(Notice):
 
     checkpoint_id: CheckpointId
     savepoint: str
-    """The savepoint that the checkpoint was made of just now; empty if it is the job's own."""
+    """The savepoint from which the checkpoint was just made; empty if it is the job's own."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class CancelledAfterFailure(Notice):
     failure: BaseException
     task: str
     uncommitted: bool
-    """Whether output is left for the next start of the job to commit."""
+    """Whether the job's next start has output to commit."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class SavepointFailed(Notice):
 
 @dataclass(frozen=True)
 class SavepointRefused(Notice):
-    """A savepoint was asked for when the job was about to end."""
+    """A savepoint was requested when the job was about to end."""
 
     request: SavepointRequest
 
@@ -298,7 +298,7 @@ class PaceOfCheckpoints(Notice):
 
     settings: PaceSettings
     interval: float
-    """In seconds; without one in the settings, it follows from what checkpoints cost."""
+    """In seconds; if the settings have none, it follows from the cost of checkpoints."""
 
 
 @dataclass(frozen=True)

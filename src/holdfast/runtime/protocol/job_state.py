@@ -20,7 +20,7 @@ class JobState(Enum):
     OPENING = "opening"
     RUNNING = "running"
     RESTARTING = "restarting"
-    """It goes back to the log after the delay, once all running instructions have ended."""
+    """It returns to the log after the delay, once all running instructions have ended."""
     CANCELLING = "cancelling"
     """The running epoch and its commit are the last."""
     STOPPING = "stopping"

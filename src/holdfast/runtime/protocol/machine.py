@@ -265,7 +265,7 @@ class CoordinatorMachine:
         self._next_epoch = epoch_of(event.next_id)
         self._unaligned.restored(restored)
         if restored is not None:
-            self._clock.reached(restored.created_at)  # windows that have fired must not fill again
+            self._clock.reached(restored.created_at)  # windows that have fired must not fill up again
             try:
                 self._plan = resumption.check_resumable(self._plan, restored, event.savepoint)
             except HoldfastError as error:
@@ -403,7 +403,7 @@ class CoordinatorMachine:
     # rescaling
 
     def _rescale(self) -> None:
-        """Bring the job to where its plan can change, and change it."""
+        """Bring the job to a point where its plan can change, then change it."""
         left, alone = self._unaligned.waiting, self._exchange.awaits_only()
         match self._rescaling.next(self._plan, self._completed, left=left, alone=alone):
             case Next.ALIGN:
@@ -464,7 +464,7 @@ class CoordinatorMachine:
             self._life.to(JobState.RESTARTING)
 
     def _starts_again(self, failure: BaseException, task: str, traced: bool) -> bool:
-        """Whether to try again, after a delay; else stop the job. ``traced``: a rerun would add nothing."""
+        """Whether to try again after a delay; otherwise stop the job. ``traced``: a rerun would add nothing."""
         self._give(instructions.JobFailure(failure, task))
         if self._goes_back(failure, final=False):
             return False
@@ -485,7 +485,7 @@ class CoordinatorMachine:
         return True
 
     def _goes_back(self, failure: BaseException, *, final: bool) -> bool:
-        """Go back to the plan before, if the failure is one of the first epoch with a new plan."""
+        """Return to the previous plan if the first epoch with a new one has failed."""
         before = None if self._cancelled else self._rescaling.undone(failure, final=final)
         if before is not None:
             self._plan = before

@@ -1,6 +1,6 @@
-"""Decides when the next epoch may begin, as the user wants checkpoints, and how much input it takes. Pure.
+"""Decides when the next epoch begins, by the wanted checkpoint interval, and how much input it takes. Pure.
 
-An epoch ends with a checkpoint, so the pace of checkpoints is that of epochs. Until the next one begins, input gathers.
+An epoch ends with a checkpoint, so both have one pace. Input accumulates until the next epoch begins.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.runtime.protocol.instructions import PaceOfCheckpoints
 __all__ = ["CheckpointPace", "Pace"]
 
 _FIRST = 10_000
-"""Records of the first epoch: few, so that its results come soon."""
+"""Records of the first epoch: few, for early results."""
 _SMALLEST = 5_000
 _COLD_SECONDS = 1.0
-"""Approximate extra time of the first epoch, in which processes start and nothing is compiled yet, in seconds."""
+"""Approximate extra time of the first epoch, in seconds: processes start, and Java has compiled nothing yet."""
 _LATEST_COST = 0.1
-"""The weight of the latest checkpoint in the average cost: bases and merges cost more than others, and are rare."""
+"""The weight of the latest checkpoint in the average cost: bases and merges cost more, but are rare."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Pace:
             return replace(self, seconds_per_record=measured)
         measured = max(seconds - self.fixed_seconds, seconds / 4) / records
         if measured < known:
-            # One lucky epoch must not be followed by a huge one; but a slow first one says little.
+            # A lucky epoch must not cause a huge one; but a slow first epoch says little.
             most = 4 if self.warm else 40
             return replace(self, seconds_per_record=max(measured, known / most), warm=True)
         # A short epoch says little about the speed of a long one.
@@ -69,29 +69,29 @@ class CheckpointPace:
     """When the next epoch may begin, and how many records it takes.
 
     Args:
-        settings: What the user wants.
-        pace: The speed of the job, as far as it is known.
+        settings: The user's settings.
+        pace: The job's speed, if known.
     """
 
     def __init__(self, settings: PaceSettings, pace: Pace) -> None:
         self._settings = settings
         self._pace = pace
         self._cost = settings.first_cost
-        """What a checkpoint costs on average, in dollars."""
+        """The average cost of a checkpoint, in dollars."""
         self._checkpoints = 0
         self._began = self._completed = float("-inf")
         self._behind = False
-        """Whether more input waits than the last epoch took."""
+        """Whether more input is waiting than the last epoch took."""
         self._told = -1.0 if settings.min_pause_ms else 0.0
-        """The interval that the user knows; less than 0: there is something else to tell."""
+        """The interval last told to the user; less than 0: tell the next one in any case."""
 
     @property
     def interval(self) -> float:
-        """The wanted seconds between two checkpoints."""
+        """The target interval between two checkpoints, in seconds."""
         return self._settings.interval(self._cost)
 
     def change(self, interval_ms: int | None, min_pause_ms: int | None) -> list[PaceOfCheckpoints]:
-        """Set what is given; an interval of 0: as the budget allows. Returns what the user is told."""
+        """Change the given settings; an interval of 0: as the budget allows. Returns the news for the user."""
         if interval_ms is not None:
             self._settings = replace(self._settings, interval_ms=interval_ms or None)
         if min_pause_ms is not None:
@@ -100,7 +100,7 @@ class CheckpointPace:
         return self.news()
 
     def news(self) -> list[PaceOfCheckpoints]:
-        """What the user is told: the interval, if it was set, or is half or twice what was told last, by what it costs."""
+        """The news for the user: the interval, if it was set, or if the cost has halved or doubled it since."""
         now, before = self.interval, self._told
         if now == before or (self._settings.interval_ms is None and before / 2 < now < before * 2):
             return []
@@ -119,13 +119,13 @@ class CheckpointPace:
         return replace(self._pace, target_seconds=self._settings.target(self._cost)).budget()
 
     def began(self, now: float, backlog: int) -> None:
-        """An epoch begins with all input but so many records; behind a backlog, the next epoch follows at once."""
+        """An epoch begins; ``backlog``: the records that it leaves. If there are any, the next epoch follows at once."""
         self._began, self._behind = now, backlog > 0
 
     def completed(self, now: float, epoch: EpochStats, *, left: bool) -> list[PaceOfCheckpoints]:
-        """An epoch's checkpoint is complete; ``left``: it has input that is not processed. Returns what the user is told."""
+        """An epoch's checkpoint is complete; ``left``: it has unprocessed input. Returns the news for the user."""
         self._completed = now
-        if self._checkpoints:  # the first one has the requests of the start
+        if self._checkpoints:  # the first one includes the requests of the start
             self._cost += max(_LATEST_COST, 1 / self._checkpoints) * (epoch.requests_cost - self._cost)
         self._checkpoints += 1
         self._pace = self._pace.after(epoch.records_in, epoch.duration_ms / 1000)

@@ -1,10 +1,10 @@
 """Rescaling: the way of a running job from a request to another parallelism, or back. Pure.
 
 requested   the epoch in flight ends
-aligned     an epoch without new input processes what waits in the channels; the request is refused if some is left
-verified    the new plan fits the last checkpoint, and the files of that are there; else the request is refused
+aligned     an epoch without new input processes the channel state; the request is refused if some is left
+verified    the new plan fits the last checkpoint, whose files exist; otherwise the request is refused
 adopted     the job takes itself over with the new plan
-done        its first epoch is complete; if its tasks cannot open, the job goes back to the plan before
+done        its first epoch is complete; if its tasks cannot open, the job returns to the previous plan
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Rescaling:
         """The plan to go back to, from the adoption of the new one to its first complete epoch."""
         self._verified = NO_CHECKPOINT
         self.aligning = False
-        """Whether the epoch in flight, or the last one, is the one that processes what waits."""
+        """Whether the epoch in flight, or the last one, processes the channel state."""
 
     @property
     def waits(self) -> bool:
-        """Whether a request has not been adopted."""
+        """Whether a request is waiting to be adopted."""
         return self._request is not None and self._before is None
 
     def requested(self, request: RescaleRequest, *, ends: bool) -> None:
@@ -74,7 +74,7 @@ class Rescaling:
         self.aligning = False
 
     def verified(self, checkpoint: CheckpointId) -> None:
-        """The files of the checkpoint are there."""
+        """The checkpoint's files exist."""
         self._verified = checkpoint
 
     def restarted(self) -> None:
@@ -82,7 +82,7 @@ class Rescaling:
         self.aligning = False
 
     def next(self, plan: JobPlan, completed: CheckpointMetadata | None, *, left: bool, alone: bool) -> Next | JobPlan:
-        """What is to be done for the request now; the plan to adopt, if it is time for that.
+        """The next step for the request; the plan to adopt, if it is time for that.
 
         Args:
             plan: The plan of the job.
@@ -121,7 +121,7 @@ class Rescaling:
             self._forget()
 
     def undone(self, failure: BaseException, *, final: bool) -> JobPlan | None:
-        """The plan to go back to after a failure of the job's first epoch with the new one; None to go on as usual.
+        """The plan to return to if the job's first epoch with the new one has failed; None: proceed as usual.
 
         Args:
             failure: The failure.
@@ -140,4 +140,4 @@ class Rescaling:
 
 
 _OF_THE_PLAN = UserCodeError, IncompatibleState, ConfigurationError
-"""Failures that another attempt with the same plan is likely to meet again."""
+"""Failures that another attempt with the same plan would probably repeat."""

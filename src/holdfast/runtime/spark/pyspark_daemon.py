@@ -6,8 +6,8 @@ workers, because some packages start threads that a fork would lose; those impor
 Each worker adds its files to the Python path, after which Python reads the directories of all archives on the path again:
 0.1 s and 15 MB for those of PySpark and of Spark's jar. The daemon forgets these archives; an import finds them again.
 
-PySpark's daemon forks a worker for whoever connects, and only the worker asks for the secret: another user of the machine
-could fill its memory with processes. This one accepts connections of its own user and of root alone.
+PySpark's daemon forks a worker for whoever connects, and only the worker asks for the secret, so another user of the machine
+could fill its memory with processes. This one accepts connections only from its own user and root.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _port(address: str) -> int:
 
 
 def forget_archives() -> None:
-    """Let Python not read the directories of archives again before it imports from them."""
+    """Keep Python from reading the archives' directories again until it imports from them."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]

@@ -1,4 +1,4 @@
-"""SlotWatch: tells in place of a task slot why it cannot tell itself what its task does.
+"""SlotWatch: reports for a task slot that cannot report what its task is doing.
 
 A slot whose process is stopped runs no thread, and so does one that is in a call that does not give up Python's lock (the
 GIL). The Spark worker that waits for it sees both.
@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast.slot")
 
 _LOOK_S = 3.0
 _LASTS_S = 5.0
-"""A call that has lasted for so many seconds is looked at."""
+"""The duration after which a call is examined, in seconds."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class SlotWatch:
             if call is not None:
                 try:
                     self._watch(call)
-                except Exception:  # the slot may yet tell it itself
+                except Exception:  # the slot may still report it itself
                     log.debug("the call of a task slot is not watched", exc_info=True)
 
     def _watch(self, call: _Call) -> None:
@@ -89,7 +89,7 @@ class SlotWatch:
 
 
 def fault_of(process: int, stuck: str) -> tuple[str, str] | None:
-    """Why the process of a slot cannot tell what it does, and the line where it is, if that is known; None: it can.
+    """Why a slot's process cannot report what it is doing, and its current line, if known; None: it can.
 
     Args:
         process: Its id.

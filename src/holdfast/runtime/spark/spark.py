@@ -55,7 +55,7 @@ R = TypeVar("R")
 
 _VARIABLE = "spark.executorEnv."
 _OF_THE_DRIVER = "security.ssl."
-"""Settings that tasks do not need, and should not know."""
+"""Settings that tasks do not need and must not know."""
 IMPORTED_EARLY = ("holdfast.datastream", "holdfast.datastream.connectors.kafka", "holdfast.table", "holdfast.cep")
 """Modules that a program's modules import, so that its slots do, too: once for all slots of a host."""
 _WITH_LIBRARIES = ("holdfast.datastream.connectors.kafka",)
@@ -81,7 +81,7 @@ def _imported_early(plan: JobPlan) -> list[str]:
     return [
         module
         for module in IMPORTED_EARLY
-        if module in sys.modules and not (own and module in _WITH_LIBRARIES)  # the program may bring another version along
+        if module in sys.modules and not (own and module in _WITH_LIBRARIES)  # the program may bring another version
     ]
 
 
@@ -106,7 +106,7 @@ def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], Che
             checkpoint = newest()
             if checkpoint is not None:
                 _restore_early(plan, directory, uri, checkpoint, subtasks)
-        except Exception:  # the take-over meets it again, and reports it
+        except Exception:  # the take-over will hit it again, and reports it
             log.debug("no state was restored early", exc_info=True)
 
     threading.Thread(target=restore, name="early-restore", daemon=True).start()
@@ -192,7 +192,7 @@ def _part_of(
 
 
 def epoch_tasks(context: SparkContext, job_id: str) -> SparkTasks:
-    """The tasks of a job's running epoch that run in Spark, and those that wait for cores. Asks the JVM."""
+    """The running and the waiting tasks of a job's epoch in Spark. Asks the JVM."""
     tracker = context.statusTracker()
     of_the_job = tracker.getJobIdsForGroup(_group(job_id))
     jobs = [tracker.getJobInfo(job) for job in set(tracker.getActiveJobsIds()).intersection(of_the_job)]

@@ -52,7 +52,7 @@ _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
 }
 """Settings that speed up short epochs, and the Spark release that introduced them."""
 _FIRST_WORKERS = 2
-"""Workers to start early: each takes a core that the start needs, too."""
+"""Workers to start early. Few: each takes a core that the start needs as well."""
 _known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 """Contexts that were started here."""
 _advised: weakref.WeakSet[SparkContext] = weakref.WeakSet()
@@ -122,7 +122,7 @@ def _start_workers(context: SparkContext) -> None:
     try:
         width = min(context.defaultParallelism, _FIRST_WORKERS)
         context.parallelize(range(width), width).mapPartitionsWithIndex(portable(task)).count()
-    except Exception:  # the first epoch meets it again, and reports it
+    except Exception:  # the first epoch will hit it again, and reports it
         log.debug("Spark's workers could not be started early", exc_info=True)
 
 
@@ -159,7 +159,7 @@ def _chooses_collector(given: Mapping[str, str]) -> bool:
 
 
 def left_open(settings: Mapping[str, str]) -> str:
-    """What a Spark with these settings leaves open to others, and the remedy; empty: nothing."""
+    """What a Spark with these settings leaves open to other users, with the remedy; empty: nothing."""
     found = [each for each in (_open_ports(settings), _open_interface(settings), _open_events(settings)) if each]
     if not found:
         return ""
@@ -171,7 +171,7 @@ def _open_interface(settings: Mapping[str, str]) -> tuple[str, str] | None:
     if settings.get("spark.ui.enabled", "true").lower() != "true" or settings.get("spark.ui.filters"):
         return None
     if "true" in (settings.get("spark.acls.enable", "").lower(), settings.get("spark.ui.acls.enable", "").lower()):
-        return None  # whom it lets in is told apart by a filter, which Spark's own platforms add
+        return None  # a filter decides who is let in; Spark's own platforms add one
     return "its web interface shows its settings and stack traces to whoever reaches it", "set spark.ui.enabled=false"
 
 
@@ -179,7 +179,7 @@ def _open_events(settings: Mapping[str, str]) -> tuple[str, str] | None:
     if settings.get("spark.eventLog.enabled", "").lower() != "true":
         return None
     directory = settings.get("spark.eventLog.dir", "file:///tmp/spark-events").removeprefix("file://")
-    with contextlib.suppress(OSError):  # in a store, or not there yet: its rights are not known here
+    with contextlib.suppress(OSError):  # in a store, or missing yet: its rights are unknown here
         if os.stat(directory).st_mode & 0o005:
             return f"other users can read its event log in {directory}", f"give {directory} mode 0700"
     return None
@@ -199,7 +199,7 @@ def _open_ports(settings: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def advise(context: SparkContext) -> None:
-    """Log once what a Spark leaves open, and what would speed up short epochs on one that Holdfast has not started."""
+    """Log once what a Spark leaves open, and which settings would speed up short epochs if Holdfast did not start it."""
     if context in _advised:
         return
     _advised.add(context)
@@ -233,7 +233,7 @@ def started_settings(master: str, temporary_directories: str) -> dict[str, str]:
 def _common_settings() -> dict[str, str]:
     return {
         "spark.ui.showConsoleProgress": "false",
-        # The job has its REST API; Spark's UI would cost time in every epoch, and ask nobody who he is.
+        # The job has its REST API; Spark's UI would cost time in every epoch, and authenticates nobody.
         "spark.ui.enabled": "false",
         # One job per epoch, for months: old jobs must be forgotten.
         "spark.cleaner.periodicGC.interval": "2min",

@@ -27,9 +27,9 @@ _LARGEST_PROPERTY = 1 << 14
 _LARGEST_TASK = 1 << 20
 """A pickled task with more bytes than this is broadcast, as in PySpark itself."""
 _FEW_CHANNELS = 16
-"""With at most so many partitions on both sides, frames go through the shuffle in Java's own serialisation.
+"""With at most this many partitions on both sides, the shuffle serialises frames in Java's own form.
 
-Spark would choose Kryo, which takes 2 ms to set up in every task. Java's takes longer for each channel.
+Spark would choose Kryo, which takes 2 ms to set up in every task; Java's form takes longer for each channel.
 """
 
 
