@@ -33,8 +33,8 @@ class Committers:
             plan: The plan of the job.
             job: The job.
             restored: The committables of the restored checkpoint.
-            passed_over: Those of the job's newest checkpoint, if another one is restored. Their loss does not stop the start:
-                it may be why the user goes back.
+            passed_over: Those of the job's newest checkpoint, if another one is restored. Their loss does not stop the
+                start: it may be why the user goes back.
         """
         for vertex in plan.vertices:
             for chained in vertex.chain:
