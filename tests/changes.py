@@ -48,6 +48,7 @@ TESTS: dict[str, str] = {
     "src/holdfast/runtime/slots": "chaos engine faults runtime security",
     "src/holdfast/runtime/spark": "cluster runtime security spark",
     "src/holdfast/runtime/time": "engine programs runtime state",
+    "src/holdfast/spark": "engine spark",
     "src/holdfast/state": "engine programs security state state_api",
     "src/holdfast/state/api": "datastream engine state",
     "src/holdfast/state/changelogs": "engine faults kafka programs",

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from holdfast.common.formats.columns import Columns, as_dicts, columns_available, in_microseconds
+from holdfast.common.formats.python_times import fits_python
 from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.damage import decoding
@@ -123,50 +124,7 @@ class ParquetFormat:
         if self._as_tuples:
             return list(zip(*(in_microseconds(column).to_pylist() for column in rows.columns), strict=True))
         # Rows are made of columns later, where no error names the file.
-        return Columns(rows, as_dicts).as_list() if columns_available() and _fits_python(rows) else as_dicts(rows)
-
-
-_FIRST_S, _LAST_S = -62135596800, 253402300799
-"""The first and the last second that Python's times hold, since 1970."""
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def _fits_python(rows: Any) -> bool:
-    """Whether all dates and times are known to be within those of Python."""
-    return all(_times_fit(rows.column(at)) for at in _columns_of_times(rows.schema))
-
-
-@functools.lru_cache(maxsize=_FILES_KNOWN)
-def _columns_of_times(schema: Any) -> tuple[int, ...]:
-    return tuple(at for at, field in enumerate(schema) if _has_times(field.type))
-
-
-def _has_times(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_nested(kind):
-        return any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(types.is_temporal(kind))
-
-
-def _times_fit(column: Any) -> bool:
-    import pyarrow
-    from pyarrow import compute, types
-
-    kind = column.type
-    if types.is_date32(kind):
-        least, most = _FIRST_S // 86400, _LAST_S // 86400
-    elif types.is_date64(kind):
-        least, most = _FIRST_S * 1000, _LAST_S * 1000
-    elif types.is_timestamp(kind):
-        within = 86400 if kind.tz else 0  # the zone's clocks may be on another day
-        least, most = (_FIRST_S + within) * _PER_SECOND[kind.unit], (_LAST_S + 1 - within) * _PER_SECOND[kind.unit] - 1
-    elif types.is_time(kind):
-        least, most = 0, 86400 * _PER_SECOND[kind.unit] - 1
-    else:
-        return False
-    found = compute.min_max(column.view(pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64())).as_py()
-    return found["min"] is None or (found["min"] >= least and found["max"] <= most)
+        return Columns(rows, as_dicts).as_list() if columns_available() and fits_python(rows) else as_dicts(rows)
 
 
 def _place(path: str, first: int, i: int) -> str:

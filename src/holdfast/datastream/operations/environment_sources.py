@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.types import Row
 from holdfast.common.values.type_variables import R
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.base import Source, produced_type
@@ -17,6 +18,9 @@ from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.operations.function_checks import check_strategy, check_type
 from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["EnvironmentSources"]
 
@@ -141,6 +145,34 @@ class EnvironmentSources:
                     ) from error
         source = CollectionSource(values)
         return self._add_source(source, "Collection Source", type_info, parallel=False)
+
+    def from_spark(
+        self,
+        df: DataFrame,
+        watermark_strategy: WatermarkStrategy | None = None,
+        event_time: str | None = None,
+        source_name: str = "DataFrame",
+    ) -> DataStream[Row]:
+        """Create a bounded stream of the rows of a batch DataFrame, in its partitions, as columns of Arrow.
+
+        Spark computes the DataFrame once, when the job starts. Its tasks store the rows with the job's checkpoints, and all
+        restarts read these. They are deleted when the job has read all of them.
+
+        Args:
+            df: The DataFrame. A timestamp becomes a wall clock of the session's time zone, a struct a Row.
+            watermark_strategy: Timestamps and watermarks; without it, event time stands still until all rows are read.
+            event_time: The column with the rows' timestamps: a timestamp, a date, or a whole number in ms.
+            source_name: The source's name, for plans, metrics and messages.
+
+        Raises:
+            TypeError: this is no DataFrame.
+            ConfigurationError: the DataFrame is a streaming one, or its session is stopped or one of Spark Connect; a column
+                has a type that cannot be carried, or cannot be the event time.
+        """
+        from holdfast.spark.dataframe_source import DataFrameSource  # needs pyarrow
+
+        source = DataFrameSource.of(df, event_time)
+        return self._from_source(source, watermark_strategy or WatermarkStrategy.no_watermarks(), source_name, None)
 
     def socket_text_stream(self, hostname: str, port: int) -> DataStream[str]:
         """Create a stream of text lines from a TCP server (e.g. ``nc -lk 9000``), read by one subtask.

@@ -1,0 +1,1 @@
+"""Spark's DataFrames in and out, and programs that were written for PySpark."""
