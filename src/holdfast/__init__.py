@@ -2,7 +2,7 @@
 
 Programs import what they would import from PyFlink: ``holdfast.datastream`` and ``holdfast.common``. Public are also
 ``holdfast.cep``, ``holdfast.table``, ``holdfast.connectors.base``, ``holdfast.state_api``, ``holdfast.testing``,
-``holdfast.notebook`` and ``holdfast.errors``. All else is private, and may change in any release.
+``holdfast.spark``, ``holdfast.notebook`` and ``holdfast.errors``. All else is private, and may change in any release.
 """
 
 from holdfast import compiled as compiled  # before any module that it stands in for

@@ -79,7 +79,7 @@ def test_every_example_is_python_and_imports_what_exists(page: Path) -> None:
                 assert missing == [], f"{page.name}: {node.module} has no {missing}"
 
 
-PUBLIC = {"cep", "common", "connectors.base", "datastream", "errors", "notebook", "state_api", "table", "testing"}
+PUBLIC = {"cep", "common", "connectors.base", "datastream", "errors", "notebook", "spark", "state_api", "table", "testing"}
 
 
 def the_code_of_pages_and_examples_imports_public_packages_only() -> None:

@@ -80,7 +80,7 @@ def a_dataframe_of_plain_columns_declares_the_type_of_its_rows(spark, tmp_path):
 
 def a_dataframe_that_cannot_be_computed_fails_the_start_in_one_sentence(spark, tmp_path):
     @F.udf("long")
-    def broken(number: int) -> int:
+    def broken(number):
         raise ValueError(f"no such number: {number}")
 
     env = environment(tmp_path)
@@ -123,7 +123,7 @@ def the_parts_of_failed_attempts_are_not_read(spark, tmp_path):
     failed = tmp_path / "failed"
 
     @F.udf("long")
-    def fails_once(number: int) -> int:
+    def fails_once(number):
         if number == 900 and not failed.exists():
             failed.touch()
             raise ValueError("the first attempt fails")
