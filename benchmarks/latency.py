@@ -268,6 +268,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "rough": options.rough,
         "parallelism": options.parallelism,
         "label": _label(options),
+        "store": _store(options),
         "workload": "latency",
     }
 
@@ -282,6 +283,18 @@ def _spent(begin: float, end: float, store: ObjectStore | None) -> tuple[dict[st
         counts.append({} if store is None else store.counts())
     spent = {role: round(seconds - taken[0].get(role, 0.0), 2) for role, seconds in taken[1].items()}
     return spent, None if store is None else asked_between(*counts)
+
+
+def _store(options: argparse.Namespace) -> str:
+    """Where the checkpoints are, and what else sets the pace."""
+    if options.store_ms is None:
+        return "a directory"
+    store = f"{options.store_ms:g} ms a request"
+    if options.throttled:
+        store += f", {options.throttled:.0%} of them refused"
+    if options.priced:
+        store += ", 20 dollars a month"
+    return store + (", at least once" if options.at_least_once else "")
 
 
 def _label(options: argparse.Namespace) -> str:

@@ -115,13 +115,12 @@ class ObjectStore:
 def object_store(delay_ms: float, throttled: float = 0.0) -> Iterator[ObjectStore]:
     """A new store that lets each request wait, and refuses a share of them."""
     command = [sys.executable, "-c", _STORE, str(delay_ms / 1000), str(throttled)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield ObjectStore(f"http://127.0.0.1:{int(process.stdout.readline())}")
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield ObjectStore(f"http://127.0.0.1:{int(process.stdout.readline())}")
+        finally:
+            process.kill()
 
 
 def asked_between(before: dict[str, int], after: dict[str, int]) -> Requests:

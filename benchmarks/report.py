@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,6 +13,7 @@ from benchmarks import measure, svg
 from benchmarks.clipped import SLICES
 from benchmarks.nexmark import session as nexmark
 from benchmarks.report_texts import TEXTS, TITLES
+from holdfast.metrics.requests import KINDS
 
 PAGE = measure.ROOT / "docs" / "benchmarks.md"
 GRAPHS = measure.ROOT / "docs" / "benchmarks"
@@ -84,7 +85,7 @@ def _sections(session: str, results: list[Result]) -> dict[str, list[str]]:
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
         ("stateful", _stateful), ("operators", _operators), ("nexmark", nexmark.table), ("sliding", _sliding),
         ("async_io", _async_io),
-        ("kafka", _kafka), ("latency", _latency), ("start", _start), ("lone", _lone),
+        ("kafka", _kafka), ("latency", _latency), ("far", _far), ("start", _start), ("lone", _lone),
         ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),
         ("restart", _restart), ("metadata", _metadata), ("clipped", _clipped), ("large", _large),
@@ -312,6 +313,29 @@ def _latency(results: list[Result]) -> list[str]:
             for r in results
         ],
     )
+
+
+def _far(results: list[Result]) -> list[str]:
+    header = ["checkpoints", "records/s", "p50 ms", "p99 ms", "epoch ms", "read/s", "requests an epoch", "dollars a month"]
+    rows = []
+    for (store, rate), runs in _grouped(results, "store", "rate").items():
+        asked = [sum(r["requests_per_epoch"].get(kind, 0) for kind in KINDS) for r in runs if "requests_per_epoch" in r]
+        rows.append([
+            store, f"{int(rate):,}",
+            *(_range([r[name] for r in runs]) for name in ("p50_ms", "p99_ms", "epoch_ms", "records_per_s")),
+            _range(asked), _range([r["dollars_a_month"] for r in runs if "dollars_a_month" in r]),
+        ])  # fmt: skip
+    return table(header, rows)
+
+
+def _range(figures: Sequence[float]) -> str:
+    """The least and the greatest one.
+
+    >>> _range([12, 15, 13]), _range([2]), _range([])
+    ('12 to 15', '2', '')
+    """
+    ends = dict.fromkeys(f"{end:,}" for end in (min(figures), max(figures))) if figures else {}
+    return " to ".join(ends)
 
 
 def _by_settings(results: list[Result]) -> dict[tuple[str, ...], list[Result]]:

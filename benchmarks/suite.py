@@ -47,6 +47,7 @@ SCENARIOS = (
     "async_io",
     "kafka",
     "latency",
+    "far",
     "start",
     "lone",
     "checkpointing",
@@ -64,8 +65,11 @@ SCENARIOS = (
     "costs",
     "micro",
 )
+SLOW = ["--rate", "1000", "--users", "50000", "--emit-every", "1"]
+THROTTLED = ["--store-ms", "30", "--throttled", "0.05"]
+PRICED = ["--store-ms", "30", "--priced", "--at-least-once"]
 LONG_ONES = ("flat", "growth", "restart", "timers")
-REPEATED = ("stateful", "operators", "nexmark", "kafka", "checkpointing", "memory", "zipf", "tuning")
+REPEATED = ("stateful", "operators", "nexmark", "kafka", "far", "checkpointing", "memory", "zipf", "tuning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peers", action="store_true", help="also run Flink, PyFlink and Bytewax")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of each throughput measurement")
     parser.add_argument("--events", default="2m", help="events of the stateful workloads, e.g. 200k for a quick look")
+    parser.add_argument("--short", action="store_true", help="far: one rate and three stores only, for 15 s each")
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=None, help="run only these measurements")
     parser.add_argument(
         "--session", default=time.strftime("%Y-%m-%d %H:%M"), help="the session's name; an existing session is extended"
@@ -128,10 +133,16 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         yield ["kafka", "fraud"]
         yield ["kafka", "upi"]
     elif scenario == "latency":
-        for load in ([], ["--rate", "1000", "--users", "50000", "--emit-every", "1"]):
+        for load in ([], SLOW):
             for shape in ([], ["--parallelism", "1"], ["--plain"]):
                 yield ["latency", *load, *shape]
         yield ["micro_batch"]
+    elif scenario == "far":
+        length = ["--seconds", "25" if options.short else "60", "--warm-up", "10", "--lone-records", "0"]
+        stores = [[], *(["--store-ms", str(delay)] for delay in ((30,) if options.short else (10, 30, 80))), THROTTLED]
+        for load in (SLOW,) if options.short else (SLOW, []):
+            for store in (*stores, PRICED):
+                yield ["latency", *length, *load, *store]
     elif scenario == "start":
         yield ["start", *(["--peers"] if options.peers else [])]
     elif scenario == "checkpointing":

@@ -14,6 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.object_store import asked_between, object_store
+
 from benchmarks import (
     costs,
     data,
@@ -29,6 +31,7 @@ from benchmarks import (
     svg,
     width,
 )
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.testing.kafka import KafkaBroker
 
 
@@ -259,3 +262,16 @@ def the_records_of_the_latency_benchmark_tell_when_they_were_due(tmp_path, rough
         _, created = message.timestamp()
         assert record["sent"] <= created
         assert record["event_time"] == record["sent"] or (rough and record["event_time"] <= record["sent"] - 5_000)
+
+
+def the_emulated_store_counts_every_request_and_refuses_some_that_are_repeated():
+    with object_store(1, throttled=0.3) as store:
+        settings = dict(setting.split("=", 1) for setting in store.settings(priced=False))
+        storage = Storage.open(settings["execution.checkpointing.dir"], settings)
+        before = store.counts()
+        for number in range(20):
+            storage.put(f"file-{number}", b"content")
+        asked = asked_between(before, store.counts())
+    assert asked.throttled > 0
+    assert asked.put == 20 + asked.throttled
+    assert asked.total == asked.put
