@@ -18,6 +18,7 @@ LONG = [
     "connectors/test_names_in_pairs.py",
     "connectors/test_options_in_pairs.py",
     "connectors/test_payments.py",
+    "connectors/test_postgres_cdc.py",
     "deploy/test_deployment_files.py",
     "docs/test_example_tests.py",
     "docs/test_site.py",

@@ -1,0 +1,222 @@
+"""Connections to PostgreSQL, and what the source needs of the server: told before any input is read."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from holdfast.common.secrets import masked
+from holdfast.common.system.optional_library import optional_library
+from holdfast.connectors.base import JobInfo
+from holdfast.connectors.postgres.pgoutput import parse_lsn
+from holdfast.connectors.postgres.sql import quoted
+from holdfast.connectors.postgres.values import SESSION
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
+
+__all__ = ["Server", "Slot", "application_name", "generation_of"]
+
+_OLDEST = 130_000
+_LASTING = (
+    "password authentication failed",
+    "no password supplied",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "must be superuser or replication role",
+    "invalid connection option",
+    "could not translate host name",
+)
+"""What the server or its library says of a connection that no restart mends."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A replication slot, as the server shows it."""
+
+    plugin: str
+    database: str
+    confirmed: int
+    lost: bool
+    """Whether the server has removed log that it needs."""
+    pid: int | None
+    """The process that reads it."""
+    reader: str
+    """The name of that process's application."""
+
+
+class Server:
+    """A database by its URL.
+
+    Args:
+        url: ``postgresql://user@host:5432/database``, with any of libpq's parameters (``?sslmode=verify-full``).
+        password: The password, if it is not in the URL.
+        user: Who connects, for messages: ``PostgreSQL source, uid 'orders'``.
+        application: The name by which the server knows the connections.
+    """
+
+    def __init__(self, url: str, password: str | None, user: str, application: str) -> None:
+        self.url = masked(url)
+        self.user = user
+        self._url = url
+        self._password = password
+        self._application = application
+
+    def settings(self, **more: str) -> dict[str, str]:
+        """The parameters of a connection."""
+        options = {**SESSION, **more}
+        found = {
+            "dsn": self._url,
+            "application_name": self._application,
+            "connect_timeout": "10",
+            "keepalives_idle": "30",
+            "keepalives_interval": "10",
+            "keepalives_count": "3",
+            "client_encoding": "UTF8",
+            "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+        }
+        if self._password is not None:
+            found["password"] = self._password
+        return found
+
+    def connect(self, **more: str) -> Any:
+        """Open a connection in autocommit, with more parameters.
+
+        Raises:
+            ConfigurationError: the server refuses it for good.
+            ServiceUnavailable: the server does not answer.
+        """
+        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        settings = self.settings()
+        try:
+            return psycopg.connect(settings.pop("dsn"), autocommit=True, **settings, **more)
+        except psycopg.Error as error:
+            self.failed("cannot connect", error)
+
+    def replication(self) -> Any:
+        """Open a connection for the replication protocol.
+
+        Raises:
+            ConfigurationError: the server refuses it for good.
+            ServiceUnavailable: the server does not answer, or has no free process.
+        """
+        library = optional_library("psycopg2.extras", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
+        psycopg2 = optional_library("psycopg2", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
+        # A reader between two epochs does not read: the server must not take that for its death.
+        settings = self.settings(wal_sender_timeout="0", tcp_keepalives_idle="30", tcp_user_timeout="120s")
+        try:
+            return psycopg2.connect(connection_factory=library.LogicalReplicationConnection, **settings)
+        except psycopg2.Error as error:
+            self.failed("cannot connect for replication", error)
+
+    def failed(self, what: str, error: Exception) -> NoReturn:
+        """Raise the error of a connection.
+
+        Raises:
+            ConfigurationError: it lasts.
+            ServiceUnavailable: another try may succeed.
+        """
+        said = masked(str(error).strip())
+        if "max_wal_senders" in said:
+            raise ConfigurationError(
+                f"{self.url} has no free process for replication: raise max_wal_senders, and restart the server "
+                f"[{self.user}]"
+            ) from error
+        lasts = any(text in said for text in _LASTING)
+        remedy = "check the URL, the user and the password, and pg_hba.conf" if lasts else "does the server run?"
+        raise (ConfigurationError if lasts else ServiceUnavailable)(
+            f"{what} to {self.url}: {said}; {remedy} [{self.user}]"
+        ) from error
+
+    def check_settings(self, connection: Any) -> None:
+        """Check the server's version and settings, and the user's right to replicate.
+
+        Raises:
+            ConfigurationError: one does not do.
+        """
+        if connection.info.server_version < _OLDEST:
+            self.refuse(f"is PostgreSQL {connection.info.server_version // 10000}; the source needs version 13 or later")
+        level = connection.execute("SHOW wal_level").fetchone()[0]
+        if level != "logical":
+            self.refuse(f"has wal_level = {level}: set wal_level = logical in postgresql.conf, and restart the server")
+        (standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if standby:
+            self.refuse("is a standby: give the URL of the primary")
+        name, may = connection.execute(
+            "SELECT rolname, rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        if not may:
+            self.refuse(f"does not let {name} replicate: ALTER ROLE {quoted(name)} REPLICATION")
+
+    def check_room(self, connection: Any) -> None:
+        """Check that there is a slot to be had.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        most, used = connection.execute(
+            "SELECT current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots)"
+        ).fetchone()
+        if used >= most:
+            self.refuse(
+                f"has no free replication slot (max_replication_slots = {most}): drop one that nobody reads (SELECT "
+                "slot_name FROM pg_replication_slots WHERE NOT active), or raise the setting and restart the server"
+            )
+
+    def slot(self, connection: Any, name: str) -> Slot | None:
+        """The slot of this name."""
+        found = connection.execute(
+            "SELECT plugin, database, confirmed_flush_lsn::text, wal_status, active_pid, application_name "
+            "FROM pg_replication_slots LEFT JOIN pg_stat_activity ON pid = active_pid WHERE slot_name = %s",
+            (name,),
+        ).fetchone()
+        if found is None:
+            return None
+        plugin, database, confirmed, status, pid, reader = found
+        return Slot(plugin, database, parse_lsn(confirmed or "0/0"), status == "lost", pid, reader or "")
+
+    def slot_to_read(self, connection: Any, name: str, position: int) -> Slot:
+        """The slot, which must still have the log from a position on.
+
+        Raises:
+            InputLost: it does not.
+        """
+        found = self.slot(connection, name)
+        again = (
+            "Changes since then are lost to this job. Start it afresh, without its checkpoints and under another job name "
+            f"or directory; it then reads the tables again. SELECT pg_drop_replication_slot('{name}') frees the slot first"
+        )
+        if found is None:
+            raise InputLost(f"{self.url}: the replication slot {name!r} was dropped. {again} [{self.user}]")
+        if found.lost:
+            raise InputLost(
+                f"{self.url}: the server has removed log that the slot {name!r} needs (max_slot_wal_keep_size). {again} "
+                f"[{self.user}]"
+            )
+        if found.confirmed > position:
+            raise InputLost(
+                f"{self.url}: the slot {name!r} has moved on to a later position than that of the checkpoint: a later "
+                f"checkpoint than the one restored, or another reader, had confirmed it. Restore the latest one. {again} "
+                f"[{self.user}]"
+            )
+        return found
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise a ConfigurationError about the server."""
+        raise ConfigurationError(f"{self.url} {why} [{self.user}]")
+
+
+def application_name(job: JobInfo, uid: str) -> str:
+    """The name of a job's connections: who reads a slot, and which driver's reader it is."""
+    digest = hashlib.sha256(f"{job.identity or job.job_id}\0{uid}".encode()).hexdigest()[:16]
+    return f"holdfast-{digest}-g{job.generation}"
+
+
+def generation_of(reader: str, own: str) -> int | None:
+    """The generation of a reader of the same source of the same job; None: another one.
+
+    >>> generation_of("holdfast-ab-g3", "holdfast-ab-g4"), generation_of("pg_recvlogical", "holdfast-ab-g4")
+    (3, None)
+    """
+    name, _, generation = reader.rpartition("-g")
+    return int(generation) if name and name == own.rpartition("-g")[0] and generation.isdigit() else None
