@@ -344,6 +344,7 @@ def the_changes_of_several_tables_and_partitions_come_in_the_order_of_commits(
         "CREATE TABLE parted (id int8, name text, amount numeric, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
         "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10)",
         "CREATE TABLE high PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+        "ALTER TABLE parted REPLICA IDENTITY FULL",
         "ALTER TABLE low REPLICA IDENTITY FULL",
         "ALTER TABLE high REPLICA IDENTITY FULL",
         "INSERT INTO parted VALUES (1, 'low', 0), (11, 'high', 0)",

@@ -87,7 +87,8 @@ def _checked(
     columns = {column: rest for column, *rest in connection.execute(_COLUMNS, (oid,)).fetchall()}
     types = _check_columns(server, name, declared, columns, missing)
     key = connection.execute(_KEY, (oid,)).fetchall()
-    for leaf, its in connection.execute(_LEAVES, (oid,)).fetchall() if kind == "p" else [(name, identity)]:
+    leaves = connection.execute(_LEAVES, (oid,)).fetchall() if kind == "p" else []
+    for leaf, its in [(name, identity), *leaves]:  # the log goes by that of the partition, and names it by the table's
         _check_identity(server, leaf, its, [column for column, _ in key], declared, mode)
     return Table(name, types, [column for column, _ in key], [its_type for _, its_type in key])
 
