@@ -35,9 +35,18 @@ GENERATORS = {
     "starts": ["engine/test_starts.py", "engine/test_restore_agreement.py", "simulator/test_protocol.py"],
     "costs": ["state/test_costs.py::an_operation_after_another_costs_as_much_for_each_of_2n_as_of_n"],
     "timers": ["state/test_timers.py"],
+    "lives": [
+        "engine/test_changelog.py",
+        "engine/test_rescaling.py",
+        "engine/test_same_results.py",
+        "engine/test_savepoints.py",
+        "engine/test_standbys.py",
+        "engine/test_unaligned_checkpoints.py",
+        "table/test_versioned_tables.py",
+    ],
 }
 """By name: values by class; options and names in pairs; start positions and transactions; what can never succeed; every
-start, failure and end; cost at n and 2n; timer operations in any order."""
+start, failure and end; cost at n and 2n; timer operations in any order; lives of a job with crashes and moves."""
 
 GROW_BELOW_S = 60.0
 

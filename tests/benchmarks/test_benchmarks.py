@@ -31,6 +31,7 @@ from benchmarks import (
     svg,
     width,
 )
+from effort import EFFORT
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.testing.kafka import KafkaBroker
 
@@ -229,6 +230,9 @@ def the_messages_of_an_epoch_grow_with_the_subtasks_and_not_with_their_pairs():
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(
+    EFFORT < 2, reason="starts a cluster of four hosts: make test EFFORT=2 ARGS='tests/benchmarks -k cluster'"
+)
 def the_time_of_a_cluster_is_told_by_process_and_by_thread_of_the_driver():
     figures = measure.child("benchmarks.width_cluster", ("4", "20", "2"))
     assert figures["holdfast"]["metadata_bytes"] > 0

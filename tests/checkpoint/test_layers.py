@@ -42,7 +42,7 @@ def content(checkpoint):
     return (checkpoint.operators, checkpoint.sources)
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=4))
 def test_a_checkpoint_is_the_sum_of_its_layers(history):
     layers = [difference(old, new) for old, new in zip([NOTHING, *history], history)]
@@ -105,7 +105,7 @@ def test_roll_ups_write_little_and_leave_few(changes):
     assert written <= sum(changes) * (1 + doublings)
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=5), st.integers(1, 3), st.data())
 def test_counted_references_are_those_of_the_checkpoints_that_are_known(history, retained, data):
     """Checkpoints come and go in any order; some share states as objects, as they do after a completion."""
@@ -125,7 +125,7 @@ def test_counted_references_are_those_of_the_checkpoints_that_are_known(history,
         assert len(references) == len({f.path for c in known for f in c.files()})
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=5), st.data())
 def the_size_of_a_checkpoint_is_that_of_its_files_whatever_came_before(history, data):
     files = StateFiles()

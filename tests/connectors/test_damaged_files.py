@@ -69,7 +69,7 @@ def a_damaged_file_is_named_or_read(name: str, tmp_path: Path) -> None:
     whole = file.read_bytes()
 
     @given(st.integers(0, len(whole) - 1), st.integers(0, 7), st.booleans())
-    @settings(max_examples=examples(150), deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     def check(at: int, bit: int, cut: bool) -> None:
         damaged = bytearray(whole)
         damaged[at] ^= 1 << bit

@@ -92,14 +92,14 @@ NAMES: dict[str, Callable[[str, str], Any]] = {
 
 
 @pytest.mark.parametrize("what", NAMES)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(50))
 @given(pairs())
 def the_same_text_in_two_names_is_stored_apart(what: str, pair: tuple[tuple[str, str], tuple[str, str]]) -> None:
     (one, other), name = pair, NAMES[what]
     assert name(*one) != name(*other)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(50))
 @given(pairs(plain=True), st.booleans())
 def an_application_has_sinks_of_its_own(pair: tuple[tuple[str, str], tuple[str, str]], percent: bool) -> None:
     """No topic's name has a percent sign."""
@@ -112,7 +112,7 @@ def an_application_has_sinks_of_its_own(pair: tuple[tuple[str, str], tuple[str, 
 numbers = st.integers(0, 12)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(60))
 @given(pairs(), st.tuples(numbers, numbers, numbers, numbers), st.sampled_from(["", "1", "1f"]))
 def a_transactional_id_says_whose_it_is(
     pair: tuple[tuple[str, str], tuple[str, str]], given_numbers: tuple[int, int, int, int], identity: str
@@ -130,7 +130,7 @@ def a_transactional_id_says_whose_it_is(
     assert TransactionalId.of_sink(text, uid) is None
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(60))
 @given(pairs(), numbers, numbers, numbers, numbers)
 def the_key_of_a_token_is_that_of_one_writer(
     pair: tuple[tuple[str, str], tuple[str, str]], subtask: int, generation: int, other_subtask: int, other_generation: int
@@ -145,7 +145,7 @@ def the_key_of_a_token_is_that_of_one_writer(
     assert len(set(keys.values())) == len(keys)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(60))
 @given(pairs())
 def a_file_name_is_valid_and_is_that_of_one_name(pair: tuple[tuple[str, str], tuple[str, str]]) -> None:
     (one, other), _ = pair

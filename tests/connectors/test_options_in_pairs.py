@@ -349,7 +349,7 @@ def a_pair_of_options_works_in_either_order_or_is_refused_by_both_names(name: st
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 @given(st.data())
 def test_any_options_work_or_are_refused_whatever_their_order(name: str, data: st.DataObject) -> None:
     builder = BUILDERS[name]

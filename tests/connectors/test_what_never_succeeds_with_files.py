@@ -249,7 +249,7 @@ def a_damaged_text_is_named_with_its_line_or_read(name: str, tmp_path: Path) -> 
     path = tmp_path / "damaged"
 
     @given(st.integers(0, len(whole) - 1), st.integers(0, 7), st.booleans())
-    @settings(max_examples=examples(60), deadline=None)
+    @settings(max_examples=examples(30), deadline=None)
     def check(at: int, bit: int, cut: bool) -> None:
         damaged = bytearray(whole)
         damaged[at] ^= 1 << bit

@@ -339,7 +339,7 @@ REFUSALS = (TypeError, ValueError, OverflowError)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(st.data())
 def a_value_comes_back_from_a_format_as_it_was_written(form: str, data: st.DataObject) -> None:
     inner = data.draw(TYPES, "type")

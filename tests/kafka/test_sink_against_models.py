@@ -35,7 +35,7 @@ sinks = st.tuples(names, names)
 jobs = st.sampled_from(["", "0", "ab", "abc"])
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(deadline=None, max_examples=examples(60))
 @given(sinks, sinks, jobs)
 def test_no_sink_takes_an_id_of_another_one_for_its_own(one: tuple[str, str], other: tuple[str, str], job: str) -> None:
     for mine, its in ((one, other), (other, one)):
@@ -47,7 +47,7 @@ def test_no_sink_takes_an_id_of_another_one_for_its_own(one: tuple[str, str], ot
         assert rewriting_job(written, *its) is None
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(deadline=None, max_examples=examples(60))
 @given(sinks, st.integers(0, 30), jobs, st.integers(1, 30))
 def test_a_transactional_id_tells_all_its_parts(sink: tuple[str, str], subtask: int, job: str, generation: int) -> None:
     one = TransactionalId(*sink, subtask, generation, "ab", 3, 4, job)
@@ -55,7 +55,7 @@ def test_a_transactional_id_tells_all_its_parts(sink: tuple[str, str], subtask: 
     assert rewriting_job(rewriter_id(*sink, subtask, job), *sink) == job
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(deadline=None, max_examples=examples(100))
 @given(*[st.tuples(names, st.integers(0, 11), jobs, st.integers(0, 11))] * 2)
 def test_no_two_writers_share_a_token(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     writers = [(uid, subtask, job, generation if job else 0) for uid, subtask, job, generation in (one, other)]
@@ -66,7 +66,7 @@ words = st.lists(st.sampled_from(["a", "b", "-", ".", "_", "1", "8", "-1", " ", 
 texts = words.map("".join)
 
 
-@settings(deadline=None, max_examples=examples(500))
+@settings(deadline=None, max_examples=examples(160))
 @given(st.tuples(texts, texts), st.tuples(texts, texts))
 def test_no_two_operators_share_a_changelog_topic(one: tuple[str, str], other: tuple[str, str]) -> None:
     topics = {changelog_topic(*each) for each in (one, other)}
@@ -84,7 +84,7 @@ def test_no_two_splits_of_one_text_share_a_changelog_topic_or_a_transactional_id
 topic_names = st.lists(st.sampled_from(["a", "-", ".", "1", "7"]), min_size=1, max_size=6).map("".join)
 
 
-@settings(deadline=None, max_examples=examples(500))
+@settings(deadline=None, max_examples=examples(160))
 @given(st.tuples(texts | names, topic_names), st.tuples(texts | names, topic_names))
 def test_no_two_applications_share_a_transactional_id_prefix(one: tuple[str, str], other: tuple[str, str]) -> None:
     assert (application_prefix(*one) == application_prefix(*other)) == (one == other)
@@ -107,7 +107,7 @@ def test_the_warning_of_old_records_comes_when_it_is_due_and_only_then(kafka: An
     ages = st.integers(0, 60).map(lambda hours: hours * hour) | st.just(80 * 366 * 24 * hour) | st.none()
     records = st.lists(st.tuples(st.sampled_from(sorted(limits)), ages), min_size=1, max_size=6)
 
-    @settings(deadline=None, max_examples=examples(150))
+    @settings(deadline=None, max_examples=examples(50))
     @given(st.lists(records, min_size=1, max_size=4))
     def check(batches: list[list[tuple[str, int | None]]]) -> None:
         told: list[str] = []

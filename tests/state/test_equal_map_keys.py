@@ -85,7 +85,7 @@ def programs(draw: Any) -> list[Any]:
 @pytest.mark.parametrize("ttl", [False, True])
 @settings(
     deadline=None,
-    max_examples=examples(40),
+    max_examples=examples(20),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -208,7 +208,7 @@ class RocksDBTimers(Timers):
             shutil.rmtree(self.path)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(seed: int) -> None:
     pick = random.Random(seed)
     machine = Timers()
@@ -235,7 +235,7 @@ def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(
 
 
 @pytest.mark.parametrize("bound", [0, 1 << 62])
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_timers_that_change_as_their_bucket_comes_near_are_restored_as_they_were(seed: int, bound: int) -> None:
     pick = random.Random(seed)
     machine = Timers()

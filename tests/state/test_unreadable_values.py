@@ -104,7 +104,7 @@ def same(read: Any, stored: Any, exact: bool) -> bool:
     elsewhere=st.booleans(),
     data=st.data(),
 )
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_stored_value_is_read_as_it_was_or_the_error_names_its_state_and_key(
     before, after, name, large, kind, elsewhere, data
 ):
