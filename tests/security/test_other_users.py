@@ -122,10 +122,17 @@ def the_attack_succeeds_on_a_spark_without_authentication(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_no_port_of_the_spark_that_holdfast_starts_gives_another_user_a_block(tmp_path: Path) -> None:
+def test_no_port_of_the_spark_that_holdfast_starts_gives_another_user_a_block_and_its_files_are_its_users_alone(
+    tmp_path: Path,
+) -> None:
+    tmp_path.chmod(0o1777)
     with spark_with_a_secret(tmp_path) as process:
         assert attack(process).startswith("refused by ")
         assert attack(process) != "refused by 0 ports"
+        spark = tmp_path / f"holdfast-{os.getuid()}"
+        assert stat.S_IMODE(spark.stat().st_mode) == 0o700
+        assert list((spark / "spark").glob("blockmgr-*"))
+        assert not [*tmp_path.glob("blockmgr-*"), *tmp_path.glob("spark-*")]
 
 
 def the_daemon_of_sparks_workers_forks_none_for_another_user(tmp_path: Path) -> None:
@@ -143,16 +150,6 @@ def the_daemon_of_sparks_workers_forks_none_for_another_user(tmp_path: Path) -> 
             process = int.from_bytes(own.recv(4), "big")
             assert Path(f"/proc/{process}").exists(), "for its own user it forks a worker"
         daemon.stdin.close()
-
-
-@pytest.mark.spark
-def the_files_of_the_spark_that_holdfast_starts_are_in_a_directory_of_its_user_alone(tmp_path: Path) -> None:
-    tmp_path.chmod(0o1777)
-    with spark_with_a_secret(tmp_path):
-        spark = tmp_path / f"holdfast-{os.getuid()}"
-        assert stat.S_IMODE(spark.stat().st_mode) == 0o700
-        assert list((spark / "spark").glob("blockmgr-*"))
-        assert not [*tmp_path.glob("blockmgr-*"), *tmp_path.glob("spark-*")]
 
 
 @pytest.mark.spark
