@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.checkpoint.metadata import OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.stores.storage import Storage
 from holdfast.connectors.base import (
     Batch,
     Committable,
@@ -21,11 +25,19 @@ from holdfast.connectors.base import (
     SinkWriter,
     Source,
     SplitRange,
+    StatefulWriter,
     WriterContext,
 )
 from holdfast.connectors.file.files import InputFile, LocalFiles
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.operators.writer_states import ListedWriterState
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.plan.listed_states import ListedStates
+from holdfast.runtime.plan.redistribution import assigned
 from holdfast.runtime.protocol.failures import FailurePolicy, Hopeless
 from holdfast.runtime.protocol.restart import ExponentialDelay, Restart
+from holdfast.runtime.time.clock import Clock
+from holdfast.testing.memory_store import MemoryStore
 
 
 def local_input(path: Path) -> InputFile:
@@ -170,17 +182,25 @@ class SinkRun:
         self.committables: list[Committable] = []
         """Of the last completed checkpoint."""
         self.writers: list[SinkWriter] = []
+        self.now = 0
+        """Processing time, in ms."""
+        self.inline_bytes = 0
+        self.state: OperatorCheckpoint | None = None
+        """The writers' state in the last completed checkpoint."""
+        self.store = MemoryStore()
+        """Where it is."""
+        self.lists: list[ListedStates] = []
+        self._numbers = itertools.count()
         self.start()
 
-    def start(self) -> None:
-        """A driver takes over."""
+    def start(self, sink: Sink | None = None) -> None:
+        """A driver takes over; ``sink``: of a changed program."""
+        if sink is not None:
+            self.sink = pickle.loads(pickle.dumps(sink))
         self.generation += 1
-        self.job = job_info(self.storage_uri, self.generation, self.config)
-        zombies = self.writers
-        self.writers = [
-            self.sink.create_writer(WriterContext(self.job, self.uid, subtask, self.parallelism))
-            for subtask in range(self.parallelism)
-        ]
+        self.job = replace(job_info(self.storage_uri, self.generation, self.config), inline_bytes=self.inline_bytes)
+        zombies, self.lists = self.writers, []
+        self.writers = [self._writer(subtask) for subtask in range(self.parallelism)]
         committer = self.sink.create_committer(self.job, self.uid)
         assert committer is not None
         self.committer = committer
@@ -188,8 +208,22 @@ class SinkRun:
         for writer in zombies:  # they notice only now that they are dead
             writer.close()
 
-    def epoch(self, values: Sequence[Sequence[Any]], crash_at: str | None = None) -> None:
-        """Write the values of each subtask in one epoch.
+    def _writer(self, subtask: int) -> SinkWriter:
+        stored = None if self.state is None else assigned(self.state, self.parallelism, subtask)
+        lists = ListedStates(Storage(self.store), stored)
+        self.lists.append(lists)
+        names = (self.job, self.uid, self.uid, subtask, self.parallelism, 128)
+        state = ListedWriterState(lists, OperatorContext(*names, Clock(), None, MetricGroup()))
+        context = WriterContext(self.job, self.uid, subtask, self.parallelism, state=state, now=lambda: self.now)
+        return self.sink.create_writer(context)
+
+    def next_commit(self) -> int | None:
+        """When output is due without further records."""
+        times = [writer.next_commit() for writer in self.writers if isinstance(writer, StatefulWriter)]
+        return min((time for time in times if time is not None), default=None)
+
+    def epoch(self, values: Sequence[Sequence[Any]], crash_at: str | None = None, *, ends: bool = False) -> None:
+        """Write the values of each subtask in one epoch; ``ends``: it is the last.
 
         Raises:
             Crash: at the point asked for.
@@ -200,14 +234,23 @@ class SinkRun:
             writer.begin_epoch(epoch, f"attempt-{self.attempts}-{subtask}", self.completed)
             for i in range(0, len(values[subtask]), 3):
                 writer.write(values[subtask][i : i + 3], None)
+            if ends and isinstance(writer, StatefulWriter):
+                writer.end_input()
         self._point("written", crash_at)
         prepared = [
             Committable(self.uid, subtask, data)
             for subtask, writer in enumerate(self.writers)
             for data in writer.prepare_commit()
         ]
+        snapshots = [lists.snapshot(lambda: f"list-{next(self._numbers)}") for lists in self.lists]
         self._point("prepared", crash_at)
         self.completed = epoch
+        self.state = OperatorCheckpoint(
+            self.uid,
+            parallelism=self.parallelism,
+            listed=snapshots[0][1],
+            subtasks=[SubtaskState([], parts) for parts, _ in snapshots],
+        )
         self.committables = [Committable(c.uid, c.subtask, stored(c.data)) for c in prepared]
         self._point("complete", crash_at)
         if crash_at == "half committed":

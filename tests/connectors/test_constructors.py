@@ -12,9 +12,12 @@ from holdfast.common import Duration, Encoder, Row, Types
 from holdfast.connectors.base import Sink, Source
 from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
+    FileCompactor,
+    FileCompactStrategy,
     FileSink,
     FileSource,
     OutputFileConfig,
+    RollingPolicy,
     StreamFormat,
 )
 from holdfast.datastream.connectors.hybrid_source import HybridSource
@@ -45,6 +48,12 @@ def a_file_sink_is_the_same_by_constructor_and_by_builder(tmp_path: Path) -> Non
     made = FileSink(str(tmp_path), encoder, bucket_assigner=flat, part_prefix="pay", part_suffix=".txt")
     assert vars(made) == vars(builder.build())
     assert isinstance(made, Sink)
+    policy, strategy = RollingPolicy.default_rolling_policy(), FileCompactStrategy.builder().set_size_threshold(9).build()
+    builder.with_rolling_policy(policy).enable_compact(strategy, FileCompactor.concat_file_compactor(b"-"))
+    options: dict[str, Any] = {"bucket_assigner": flat, "part_prefix": "pay", "part_suffix": ".txt"}
+    concat = FileCompactor.concat_file_compactor(b"-")
+    made = FileSink(str(tmp_path), encoder, **options, rolling_policy=policy, compact_strategy=strategy, compactor=concat)
+    assert vars(made) == vars(builder.build())
     by_hour = FileSink(str(tmp_path), encoder), FileSink.for_row_format(str(tmp_path), encoder).build()
     assert len({each._buckets.bucket()[:10] for each in by_hour}) == 1
 

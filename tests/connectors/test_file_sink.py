@@ -226,16 +226,6 @@ def a_sink_that_cannot_work_is_refused(tmp_path: Path) -> None:
         hidden.build()
 
 
-def test_flinks_default_rolling_policy_is_taken_and_its_bounds_are_said_to_have_no_effect(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    builder = FileSink.for_row_format(str(tmp_path / "out"), JsonLinesEncoder())
-    assert builder.with_rolling_policy(RollingPolicy.default_rolling_policy()) is builder
-    assert not caplog.records
-    builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=1 << 30, rollover_interval=15 * 60_000))
-    assert "bounds of default_rolling_policy(...) have no effect: part files end with every checkpoint" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("encoder", "declared", "line"),
     [

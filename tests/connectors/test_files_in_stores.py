@@ -36,7 +36,14 @@ from holdfast.connectors.file.bulk import ArrowBulkWriters, AvroBulkWriters, Par
 from holdfast.connectors.file.files import FileVersion, InputFile, StoreFiles
 from holdfast.connectors.file.outputs import StoreOutput
 from holdfast.connectors.file.source import FileEnumerator
-from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
+from holdfast.datastream.connectors.file_system import (
+    BucketAssigner,
+    FileSink,
+    FileSource,
+    JsonLinesEncoder,
+    RollingPolicy,
+    StreamFormat,
+)
 from holdfast.errors import ConfigurationError, InputLost, StorageError, UserCodeError
 from holdfast.testing import InProcessEnvironment
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
@@ -365,6 +372,27 @@ def a_large_file_goes_up_in_parts_and_comes_down_in_ranges_through_errors_and_lo
     handler.faults[:] = ["503", "", "lost", "", "503"]  # of the reading
     source = SourceRun(lines_of(uri), max_batch=20_000, config=config).start()
     assert flat(source.run(5000)) == values
+
+
+def a_file_of_many_checkpoints_costs_its_store_the_requests_of_one(
+    relay: tuple[type[Relay], dict[str, str]], tmp_path: Path
+) -> None:
+    handler, config = relay
+    seen: list[str] = []
+    handler.watch = staticmethod(lambda request, done: seen.append(request.split()[0]) if done else None)  # type: ignore[misc]
+    builder = FileSink.for_row_format(f"s3://checkpoints/{tmp_path.name}", JsonLinesEncoder())
+    builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+    sink = builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=60)).build()
+    run = SinkRun(sink, parallelism=1, config=config)
+    seen.clear()  # of the probe
+    for n in range(10, 29):
+        run.epoch([[n]])
+    assert seen == []
+    run.epoch([[29]])  # with its sixtieth byte
+    assert seen.count("PUT") == seen.count("COPY") == 1
+    assert flat(SourceRun(lines_of(f"s3://checkpoints/{tmp_path.name}"), config=config).start().run()) == [
+        str(n) for n in range(10, 30)
+    ]
 
 
 def test_a_missing_bucket_and_missing_rights_are_told_with_the_operator(

@@ -22,9 +22,12 @@ from holdfast.datastream import OutputTag, StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
+    FileCompactor,
+    FileCompactStrategy,
     FileSink,
     FileSource,
     OutputFileConfig,
+    RecordWiseFileCompactor,
     RollingPolicy,
     StreamFormat,
 )
@@ -128,6 +131,8 @@ EXACTLY_ONCE: tuple[Call, ...] = (
 def text(record: Any) -> str:
     return str(record)
 
+
+ENCODER, PARQUET = Encoder.simple_string_encoder(), ParquetBulkWriters.for_row_type(ROW)
 
 BUILDERS: dict[str, Options] = {
     "CsvRowSerializationSchema": Options(
@@ -248,17 +253,36 @@ BUILDERS: dict[str, Options] = {
                 "with_rolling_policy": [
                     RollingPolicy.on_checkpoint_rolling_policy(),
                     RollingPolicy.default_rolling_policy(),
+                    RollingPolicy.default_rolling_policy(1 << 20, 900_000, 5000),
                 ],
                 "with_bucket_check_interval": [1000],
+                "enable_compact": [
+                    (FileCompactStrategy.builder().set_size_threshold(1 << 20).build(), RecordWiseFileCompactor()),
+                    (FileCompactStrategy.builder().enable_compaction_on_checkpoint(5).build(), compactor),
+                    (FileCompactStrategy(1 << 10, 7), FileCompactor.identical_file_compactor()),
+                ],
                 "disable_compact": [()],
             },
-            absent=("enable_compact",),
+            same=(("enable_compact", "disable_compact"),),
         )
-        for name, new in {
-            "FileSink of rows": lambda: FileSink.for_row_format("/tmp/out", Encoder.simple_string_encoder()),
-            "FileSink in bulk": lambda: FileSink.for_bulk_format("/tmp/out", ParquetBulkWriters.for_row_type(ROW)),
-        }.items()
+        for name, new, compactor in (
+            (
+                "FileSink of rows",
+                lambda: FileSink.for_row_format("/tmp/out", ENCODER),
+                FileCompactor.concat_file_compactor(b"-"),
+            ),
+            ("FileSink in bulk", lambda: FileSink.for_bulk_format("/tmp/out", PARQUET), RecordWiseFileCompactor()),
+        )
     },
+    "FileCompactStrategy": Options(
+        FileCompactStrategy.builder,
+        {
+            "enable_compaction_on_checkpoint": [1, 10],
+            "set_size_threshold": [1, 1 << 20],
+            "set_num_compact_threads": [1, 4],
+        },
+        needed=(("set_size_threshold", (1 << 10,)),),
+    ),
     "OutputFileConfig": Options(
         OutputFileConfig.builder, {"with_part_prefix": ["", "a", "a-b", "."], "with_part_suffix": ["", ".csv", "-1"]}
     ),

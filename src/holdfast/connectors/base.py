@@ -10,11 +10,13 @@ Source and Sink objects are pickled into the job's plan; the objects they create
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, runtime_checkable
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.metadata import ListPart
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.values.type_variables import IN, T
 from holdfast.errors import ConfigurationError, IncompatibleState
@@ -38,7 +40,10 @@ __all__ = [
     "Source",
     "SourceReader",
     "SplitRange",
+    "StatefulSink",
+    "StatefulWriter",
     "WriterContext",
+    "WriterState",
     "check_form",
     "produced_type",
 ]
@@ -247,6 +252,31 @@ class Committable:
     """Plain data (msgpack-able), stored in the checkpoint's metadata."""
 
 
+class WriterState(Protocol):
+    """What a writer keeps in checkpoints: parts of pickled elements. A part is written once, and stays as it is.
+
+    At another parallelism, the parts of a subtask stay together, in order; a subtask gets those of several, or none.
+    """
+
+    inline: int
+    """The most bytes of elements that a part may hold itself, in place of a file."""
+    parts: Sequence[ListPart]
+    """Those of the last checkpoint."""
+
+    def read(self, part: ListPart) -> Sequence[bytes]:
+        """Read the elements of a part.
+
+        Raises:
+            CorruptFile: its file is missing or altered.
+        """
+
+    def write(self, elements: list[bytes]) -> ListPart:
+        """Make a part of these elements; those of more than ``inline`` bytes go to a file."""
+
+    def store(self, parts: Sequence[ListPart]) -> None:
+        """Set the parts of the next checkpoint. Files written since the last call that are not among them are deleted."""
+
+
 @dataclass(frozen=True)
 class WriterContext:
     """The subtask of a writer."""
@@ -257,6 +287,10 @@ class WriterContext:
     parallelism: int
     warn: Callable[[str, str], None] = field(default=lambda subject, text: _log.warning("%s", text))
     """Warns the job's user: the driver logs ``text`` once per ``subject``, whichever subtasks report it."""
+    state: WriterState | None = None
+    """The state of the writer of a `StatefulSink`."""
+    now: Callable[[], int] = field(default=lambda: round(1000 * time.time()))
+    """The processing time, in ms since 1970."""
 
 
 class SinkWriter(Protocol[IN]):
@@ -283,6 +317,20 @@ class SinkWriter(Protocol[IN]):
 
     def close(self) -> None:
         """Release resources; prepared output stays prepared."""
+
+
+@runtime_checkable
+class StatefulWriter(SinkWriter[IN], Protocol[IN]):
+    """A writer whose output may wait for a later epoch, in its state."""
+
+    def end_input(self) -> None:
+        """The input ends with the open epoch: all output is prepared in it."""
+
+    def next_commit(self) -> int | None:
+        """The processing time at which output is due although no records come, in ms; None: there is none.
+
+        Asked after `prepare_commit`. An epoch begins at that time.
+        """
 
 
 class Committer(Protocol):
@@ -337,6 +385,15 @@ class JudgingSink(Sink[IN], Protocol[IN]):
         Raises:
             IncompatibleState: this sink cannot commit it.
         """
+
+
+@runtime_checkable
+class StatefulSink(Sink[IN], Protocol[IN]):
+    """A sink whose writers keep state in checkpoints; they are `StatefulWriter`s."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether they do; False: the sink is like any other."""
 
 
 @runtime_checkable

@@ -8,26 +8,10 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from holdfast.common.formats.arrow import RecordColumns, arrow_schema, pyarrow
 from holdfast.common.formats.avro import AvroSchema, fastavro, from_row
 from holdfast.common.typeinfo import RowTypeInfo
+from holdfast.connectors.file.chunks import ArrowChunks, AvroChunks, BulkWriter, Chunks
 from holdfast.errors import ConfigurationError
 
 __all__ = ["ArrowBulkWriters", "AvroBulkWriters", "BulkWriter", "BulkWriterFactory", "ParquetBulkWriters"]
-
-
-class BulkWriter(Protocol):
-    """Writes one part file."""
-
-    def add(self, values: Sequence[Any]) -> None:
-        """Add records.
-
-        Raises:
-            Exception: a record does not fit the file's schema.
-        """
-
-    def finish(self) -> None:
-        """Write the rest, and the file's footer. The file stays open."""
-
-    def abandon(self) -> None:
-        """Release what the writer holds; the file has been deleted."""
 
 
 @runtime_checkable
@@ -49,6 +33,8 @@ class _Columnar:
         self._writer = writer
         self._columns = columns
         self._values: list[Any] = []
+        self._batches: list[Any] = []
+        """Small batches, before the values."""
 
     def add(self, values: Sequence[Any]) -> None:
         """Add records, and record batches of them."""
@@ -62,7 +48,20 @@ class _Columnar:
                 if len(self._values) >= _ROWS:
                     self._flush()
 
+    def add_batches(self, batches: Sequence[Any]) -> None:
+        """Add record batches, of which small ones are joined."""
+        if self._values:
+            self._flush()
+        for batch in batches:
+            self._batches.append(batch)
+            if sum(each.num_rows for each in self._batches) >= _ROWS:
+                self._flush()
+
     def _flush(self) -> None:
+        if self._batches:
+            for batch in pyarrow().Table.from_batches(self._batches).combine_chunks().to_batches():
+                self._writer.write_batch(batch)
+            self._batches = []
         if self._values:
             self._writer.write_batch(self._columns.batch(self._values))
             self._values = []
@@ -94,6 +93,11 @@ class _ArrowFactory:
             return _Columnar(ParquetWriter(file, schema, compression=self._compression), self._columns)
         options = library.ipc.IpcWriteOptions(compression=self._compression)
         return _Columnar(library.ipc.new_file(file, schema, options=options), self._columns)
+
+    def chunks(self) -> Chunks:
+        """The form in which records wait for their file."""
+        schema = self._columns.schema
+        return ArrowChunks(schema, lambda writer: _Columnar(writer, self._columns))
 
 
 def _row_type(row_type: Any, where: str) -> RowTypeInfo:
@@ -146,6 +150,10 @@ class _AvroFactory:
     def create(self, file: BinaryIO) -> BulkWriter:
         return _AvroWriter(file, self._schema, self._codec)
 
+    def chunks(self) -> Chunks:
+        """The form in which records wait for their file."""
+        return AvroChunks(self._schema, self.create)
+
 
 class _AvroWriter:
     def __init__(self, file: BinaryIO, schema: AvroSchema, codec: str) -> None:
@@ -155,6 +163,10 @@ class _AvroWriter:
     def add(self, values: Sequence[Any]) -> None:
         for value in values:
             self._writer.write(self._convert(value))
+
+    def add_block(self, block: Any) -> None:
+        """Add a block of records of the same schema."""
+        self._writer.write_block(block)
 
     def finish(self) -> None:
         self._writer.flush()

@@ -11,7 +11,7 @@ from holdfast.common.formats.json import plain_row, with_named_floats
 from holdfast.common.serialization import SerializationSchema
 from holdfast.common.types import Row
 from holdfast.common.values.type_variables import IN
-from holdfast.connectors.file.bulk import BulkWriter
+from holdfast.connectors.file.chunks import BulkWriter, Chunks, EncodedChunks
 
 __all__ = ["BatchEncoder", "EncodedParts", "JsonLinesEncoder", "SchemaEncoder"]
 
@@ -72,6 +72,10 @@ class EncodedParts:
         """Create the writer of a new part file."""
         return _EncodedPart(self._encoder, file)
 
+    def chunks(self) -> Chunks:
+        """The form in which records wait for their file."""
+        return EncodedChunks(self.create)
+
 
 class _EncodedPart:
     def __init__(self, encoder: BatchEncoder, file: BinaryIO) -> None:
@@ -80,6 +84,10 @@ class _EncodedPart:
 
     def add(self, values: Sequence[Any]) -> None:
         self._file.write(self._encoder.encode_batch(values))
+
+    def add_encoded(self, data: bytes) -> None:
+        """Add encoded records."""
+        self._file.write(data)
 
     def finish(self) -> None:
         """Nothing is left to write."""

@@ -1,10 +1,10 @@
-"""The file sink: a finished file appears with its checkpoint.
+"""The file sink: a finished file appears with the checkpoint that rolls it.
 
-A writer writes part files that nobody sees, one for each bucket, subtask and epoch (see `outputs`). Its committables name
-them. The committer moves each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``, which is unique; so a move
-repeated after a crash finds the file already moved. Part files in progress carry the owner (the job and the sink) and the
-driver's generation in their names, so a later driver can delete those of failed epochs. A driver that was overtaken during
-its recovery leaves its successors' files alone.
+A writer writes part files that nobody sees (see `writer` and `outputs`). Its committables name them. The committer moves
+each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``, which is unique; so a move repeated after a crash finds
+the file already moved. Part files in progress carry the owner (the job and the sink) and the driver's generation in their
+names, so a later driver can delete those of failed epochs. A driver that was overtaken during its recovery leaves its
+successors' files alone.
 
 The base path must be the same directory for the driver and all workers.
 """
@@ -14,27 +14,37 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple, NoReturn
+from typing import Any, Generic
 
 import xxhash
 
-from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.stores.object_store import leaves
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.values.type_variables import IN, R, V
 from holdfast.connectors.base import Committable, JobInfo, SinkWriter, WriterContext, check_form
 from holdfast.connectors.file.buckets import BucketAssigner, DateTimeBucketAssigner
-from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
+from holdfast.connectors.file.bulk import BulkWriterFactory
+from holdfast.connectors.file.chunks import chunks_of
 from holdfast.connectors.file.encoders import BatchEncoder, EncodedParts, SchemaEncoder
-from holdfast.connectors.file.outputs import Output, PartFile, open_output
+from holdfast.connectors.file.outputs import Output, open_output
 from holdfast.connectors.file.paths import absolute_path
-from holdfast.connectors.file.refusals import failure, writing
-from holdfast.connectors.file.sink_settings import OnCheckpointRollingPolicy, OutputFileConfig
+from holdfast.connectors.file.sink_settings import (
+    ConcatFileCompactor,
+    DefaultRollingPolicy,
+    FileCompactor,
+    FileCompactStrategy,
+    IdenticalFileCompactor,
+    OnCheckpointRollingPolicy,
+    OutputFileConfig,
+    RecordWiseFileCompactor,
+    RollingPolicy,
+)
+from holdfast.connectors.file.waiting import Rolling
+from holdfast.connectors.file.writer import FilesInState, FileWriter, PartFiles
 from holdfast.connectors.java_text import text_of
-from holdfast.errors import ConfigurationError, CorruptFile, StorageError
+from holdfast.errors import ConfigurationError, CorruptFile
 
 __all__ = ["FileSink"]
 
@@ -44,7 +54,9 @@ _log = logging.getLogger(__name__)
 class FileSink(Generic[IN]):
     """A sink that writes records to files, exactly once.
 
-    A part file is rolled at every checkpoint, and in an object store at 1 GB.
+    By default a part file is rolled at every checkpoint, and in an object store at 1 GB. A rolling policy and compaction
+    make fewer, larger files of the same records: until a file is rolled, its records are state of the sink, in checkpoints
+    and savepoints. At the end of the input, all files are rolled.
 
     Args:
         base_path: A local directory, which is created if it does not exist, or the URI of a directory in an object store or
@@ -54,9 +66,13 @@ class FileSink(Generic[IN]):
         bucket_assigner: The subdirectories of records; by default one per hour, as in Flink.
         part_prefix: The prefix of finished files' names.
         part_suffix: Their suffix, e.g. ``.csv``.
+        rolling_policy: When files are rolled.
+        compact_strategy: When the files of several checkpoints become one. A file is rolled once the policy and the strategy
+            both say so.
+        compactor: How they become one; by default `RecordWiseFileCompactor`, which fits any format.
 
     Raises:
-        ConfigurationError: the path, the encoder, prefix or suffix cannot be used.
+        ConfigurationError: the path, the encoder, prefix, suffix, policy or compactor cannot be used.
     """
 
     def __init__(
@@ -67,6 +83,9 @@ class FileSink(Generic[IN]):
         bucket_assigner: BucketAssigner | None = None,
         part_prefix: str = "part",
         part_suffix: str = "",
+        rolling_policy: RollingPolicy | None = None,
+        compact_strategy: FileCompactStrategy | None = None,
+        compactor: FileCompactor | None = None,
     ) -> None:
         self.base_path = absolute_path(base_path)
         if isinstance(encoder, SerializationSchema):
@@ -83,6 +102,8 @@ class FileSink(Generic[IN]):
             raise ConfigurationError(
                 f"FileSink: prefix {part_prefix!r} and suffix {part_suffix!r} make hidden or nested files"
             )
+        policy = RollingPolicy.on_checkpoint_rolling_policy() if rolling_policy is None else rolling_policy
+        self._rolling = _rolling(policy, compact_strategy, compactor, isinstance(encoder, BulkWriterFactory))
         self._encoder: Any = encoder
         self._buckets = bucket_assigner or DateTimeBucketAssigner()
         self._prefix = part_prefix
@@ -132,12 +153,23 @@ class FileSink(Generic[IN]):
         if "://" not in self.base_path:
             open_output(self.base_path, {}).check()
 
+    @property
+    def keeps_state(self) -> bool:
+        """Always: a file that is not rolled yet, or was not under a former policy, is state."""
+        return True
+
     def create_writer(self, context: WriterContext) -> SinkWriter[IN]:
-        """Create a writer."""
+        """Create a writer.
+
+        Raises:
+            IncompatibleState: the records of files that are not rolled yet are those of another format or schema.
+        """
+        parts = self._parts or self._lines()
+        waiting = FilesInState(context.state, chunks_of(parts))
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
         output = open_output(self.base_path, context.job.storage_config, context.uid)
-        return FileWriter(output, self._parts or self._lines(), self._buckets, names, owner)
+        return FileWriter(PartFiles(output, parts, names, owner), waiting, self._rolling, self._buckets, context.now)
 
     def _lines(self) -> EncodedParts:
         encoder = self._encoder
@@ -171,6 +203,9 @@ class FileSink(Generic[IN]):
             self._encoder = encoder
             self._buckets: BucketAssigner | None = None
             self._config = OutputFileConfig.builder().build()
+            self._policy: RollingPolicy | None = None
+            self._strategy: FileCompactStrategy | None = None
+            self._compactor: FileCompactor | None = None
 
         def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> FileSink.RowFormatBuilder[V]:
             """Set the buckets; by default one per hour, as in Flink."""
@@ -182,39 +217,41 @@ class FileSink(Generic[IN]):
             self._config = output_file_config
             return self
 
-        def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> FileSink.RowFormatBuilder[V]:
-            """Accept the only policy: a part file ends with every checkpoint.
-
-            Raises:
-                ConfigurationError: the policy is another one.
-            """
-            if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
-                raise ConfigurationError(
-                    f"FileSink: cannot roll by {rolling_policy!r}; use RollingPolicy.on_checkpoint_rolling_policy()"
-                )
+        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder[V]:
+            """Set when a file is rolled; by default, with every checkpoint."""
+            self._policy = rolling_policy
             return self
 
         def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder[V]:
-            """Accept an interval, in ms. It has no effect: every epoch ends its part files."""
+            """Accept an interval, in ms. It has no effect: a file is rolled when its time has come."""
             return self
 
-        def enable_compact(self, strategy: object, compactor: object) -> NoReturn:
-            """Refuse compaction.
+        def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> FileSink.RowFormatBuilder[V]:
+            """Make one file of those of several checkpoints, before it becomes visible.
+
+            Args:
+                strategy: When.
+                compactor: `FileCompactor.concat_file_compactor()` for row formats, `RecordWiseFileCompactor` for any.
 
             Raises:
-                NotImplementedError: always.
+                ConfigurationError: it is not a strategy.
             """
-            raise NotImplementedError("files are not compacted; longer epochs write larger ones")
+            if not isinstance(strategy, FileCompactStrategy):
+                raise ConfigurationError(f"FileSink: compacts by FileCompactStrategy.builder()...build(), not {strategy!r}")
+            self._compactor = compactor
+            self._strategy = strategy
+            return self
 
         def disable_compact(self) -> FileSink.RowFormatBuilder[V]:
-            """Do nothing: files are not compacted."""
+            """Do not compact, which is the default."""
+            self._strategy = self._compactor = None
             return self
 
         def build(self) -> FileSink[V]:
             """Build the sink.
 
             Raises:
-                ConfigurationError: the path, the encoder or the names cannot be used.
+                ConfigurationError: the path, the encoder, the names, the policy or the compactor cannot be used.
             """
             return FileSink(
                 self._base_path,
@@ -222,6 +259,9 @@ class FileSink(Generic[IN]):
                 bucket_assigner=self._buckets,
                 part_prefix=self._config.get_part_prefix(),
                 part_suffix=self._config.get_part_suffix(),
+                rolling_policy=self._policy,
+                compact_strategy=self._strategy,
+                compactor=self._compactor,
             )
 
     BaseBuilder = RowFormatBuilder
@@ -230,109 +270,35 @@ class FileSink(Generic[IN]):
         """Builder of a `FileSink` of bulk files."""
 
 
+def _rolling(
+    policy: RollingPolicy, strategy: FileCompactStrategy | None, compactor: FileCompactor | None, bulk: bool
+) -> Rolling:
+    if not isinstance(policy, DefaultRollingPolicy | OnCheckpointRollingPolicy):
+        raise ConfigurationError(
+            f"FileSink: cannot roll by {policy!r}; use RollingPolicy.default_rolling_policy(...) or "
+            "on_checkpoint_rolling_policy()"
+        )
+    if compactor is not None:
+        if not isinstance(compactor, ConcatFileCompactor | RecordWiseFileCompactor | IdenticalFileCompactor):
+            raise ConfigurationError(
+                f"FileSink: cannot compact by {compactor!r}; use FileCompactor.concat_file_compactor() or "
+                "RecordWiseFileCompactor()"
+            )
+        if isinstance(compactor, ConcatFileCompactor) and bulk:
+            raise ConfigurationError(
+                "FileSink: files of a bulk format cannot be written one after another; use RecordWiseFileCompactor()"
+            )
+    if strategy is None or isinstance(compactor, IdenticalFileCompactor):
+        return Rolling(policy)
+    return Rolling(policy, strategy, compactor.file_delimiter if isinstance(compactor, ConcatFileCompactor) else b"")
+
+
 def _owner(job: JobInfo, uid: str) -> str:
     """Return the name of a job's sink, the same in every driver of the job."""
     names = f"{job.job_name}\n{uid}"
     if names.count("\n") > 1:
         names = json.dumps([job.job_name, uid])
     return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{names}".encode())
-
-
-class _Part(NamedTuple):
-    """A part file in progress."""
-
-    bucket: str
-    file: PartFile
-    writer: BulkWriter
-
-
-def _drop(part: _Part) -> None:
-    """Delete a part file in progress."""
-    part.file.drop(part.writer.abandon)
-
-
-class FileWriter:
-    """Writes part files for each bucket and epoch."""
-
-    def __init__(
-        self, output: Output, parts: BulkWriterFactory, buckets: BucketAssigner, names: tuple[str, str], owner: str
-    ) -> None:
-        self._output = output
-        self._parts = parts
-        self._buckets = buckets
-        self._prefix, self._suffix = names
-        self._owner = owner
-        self._epoch = 0
-        self._open: dict[str, _Part] = {}
-        """Bucket -> the part file in progress."""
-        self._full: list[Any] = []
-        """Committables of part files that reached the greatest size."""
-
-    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
-        """Start an epoch without files; drop files of an abandoned epoch."""
-        self.abort_epoch()
-        self._epoch = epoch
-
-    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Append the records to the current bucket's file.
-
-        Raises:
-            ConfigurationError: the file cannot be written.
-            StorageError: it cannot be written now.
-            Exception: a record does not fit the file's format.
-        """
-        bucket = self._buckets.bucket()
-        begun = bucket in self._open
-        try:
-            if not begun:
-                self._open[bucket] = self._create(bucket)
-            part = self._open[bucket]
-            part.writer.add(values)
-        except Exception as e:
-            if not begun and bucket in self._open:
-                _drop(self._open.pop(bucket))
-            if isinstance(e, OSError | StorageError):
-                raise failure(self._output.told("write", bucket), e) from e
-            raise
-        if self._output.longest_part is not None and part.file.size >= self._output.longest_part:
-            self._full += self._finish(self._open.pop(bucket))
-
-    def prepare_commit(self) -> list[Any]:
-        """Make the files durable; return one committable for each.
-
-        Raises:
-            ConfigurationError: a file cannot be written.
-            StorageError: it cannot be written now.
-        """
-        committables = self._full
-        for part in self._open.values():
-            committables += self._finish(part)
-        self._output.flush(self._open)
-        self._open, self._full = {}, []
-        return committables
-
-    def _finish(self, part: _Part) -> list[Any]:
-        """Finish a part file; returns its committable, if it has content."""
-        with writing(self._output.told("finish", part.bucket)):
-            part.writer.finish()
-            data = part.file.finish()
-        return [] if data is None else [data]
-
-    def abort_epoch(self) -> None:
-        """Delete the open epoch's files."""
-        for part in self._open.values():
-            _drop(part)
-        self._output.discard(self._full)
-        self._open, self._full = {}, []
-
-    def close(self) -> None:
-        """Drop an epoch that is still open."""
-        self.abort_epoch()
-
-    def _create(self, bucket: str) -> _Part:
-        final = f"{self._prefix}-{self._epoch}-{secrets.token_hex(4)}{self._suffix}"
-        file = self._output.create(bucket, final, self._owner)
-        return _Part(bucket, file, self._parts.create(file.stream))
 
 
 class FileCommitter:

@@ -11,11 +11,12 @@ from typing import Any
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.formats.columns import columns_of
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.base import Sink, SinkWriter, WriterContext
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.connectors.base import Sink, SinkWriter, StatefulSink, StatefulWriter, WriterContext
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.operators.function_life import FunctionLife
+from holdfast.runtime.operators.writer_states import ListedWriterState
 from holdfast.runtime.plan.context import OperatorContext
 from holdfast.runtime.plan.operator import Operator, OperatorFactory, StateKind
 from holdfast.runtime.records.copies import FIXED, Copy, fixed, same
@@ -276,12 +277,27 @@ class _Sink(Operator):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._writer: SinkWriter | None = None
+        self._waiting: StatefulWriter | None = None
+        """The writer, if its output may wait."""
+        self._state: ListedWriterState | None = None
 
     def open(self) -> None:
         context = self.context
+        if context.lists is not None:
+            self._state = ListedWriterState(context.lists, context)
         self._writer = self._sink.create_writer(
-            WriterContext(context.job, context.uid, context.subtask, context.parallelism, context.warn)
+            WriterContext(
+                context.job,
+                context.uid,
+                context.subtask,
+                context.parallelism,
+                context.warn,
+                self._state,
+                lambda: context.clock.processing_time,
+            )
         )
+        if self._state is not None and isinstance(self._writer, StatefulWriter):
+            self._waiting = self._writer
 
     @property
     def writer(self) -> SinkWriter:
@@ -289,7 +305,16 @@ class _Sink(Operator):
         return self._writer
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
+        if self._state is not None:
+            self._state.epoch = epoch
         self.writer.begin_epoch(epoch, attempt, committed)
+
+    def advance_watermark(self, watermark: int) -> None:
+        if watermark == MAX_TIMESTAMP and self._waiting is not None:
+            self._waiting.end_input()
+
+    def next_processing_time(self) -> int | None:
+        return None if self._waiting is None else self._waiting.next_commit()
 
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
@@ -329,6 +354,11 @@ class SinkOperator(OperatorFactory):
     """The end of a stream."""
 
     sink: Sink
+
+    @property
+    def state(self) -> StateKind:  # type: ignore[override]
+        """Lists, if the sink's writers keep state."""
+        return StateKind.LISTED if isinstance(self.sink, StatefulSink) and self.sink.keeps_state else StateKind.NONE
 
     def create(self) -> Operator:
         """Create the operator."""

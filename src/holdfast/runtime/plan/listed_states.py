@@ -115,6 +115,24 @@ class ListedStates:
     def _elements(self, name: str) -> list[bytes]:
         return [element for part in self._parts.get(name, []) for element in read_part(self._storage, part)]
 
+    def parts(self, name: str, mode: str) -> list[ListPart]:
+        """The parts of a list whose owner writes and reads each by itself, and sets them by `set_parts`.
+
+        Raises:
+            IncompatibleState: the checkpoint has the list with another mode.
+        """
+        self._declare(name, mode)
+        return list(self._parts.get(name, ()))
+
+    def set_parts(self, name: str, parts: Sequence[ListPart]) -> None:
+        """Set the parts of a list returned by `parts`."""
+        self._parts[name] = list(parts)
+
+    @property
+    def storage(self) -> Storage:
+        """Where the files of parts are."""
+        return self._storage
+
     def store(self, name: str, pickles: list[bytes]) -> None:
         """Replace a list returned by `stored`; the next `snapshot` writes it."""
         self._replaced[name] = pickles
@@ -171,8 +189,8 @@ def read_part(storage: Storage, part: ListPart) -> Sequence[bytes]:
         return _unpack(read_file(storage, part.file))[part.first : part.first + part.count]
 
 
-def write_part(storage: Storage, elements: list[bytes], new_path: Callable[[], str]) -> ListPart:
-    """Make a part of these elements; many bytes go to a file at ``new_path``."""
-    if sum(map(len, elements)) <= _INLINE:
+def write_part(storage: Storage, elements: list[bytes], new_path: Callable[[], str], inline: int = _INLINE) -> ListPart:
+    """Make a part of these elements; more than ``inline`` bytes go to a file at ``new_path``."""
+    if sum(map(len, elements)) <= inline:
         return ListPart(elements)
     return ListPart(file=write_file(storage, new_path(), _pack(elements)), count=len(elements))
