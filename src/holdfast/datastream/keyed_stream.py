@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from holdfast.common.formats.columns import ColumnForm
 from holdfast.common.time import Duration, Time
@@ -22,6 +22,10 @@ from holdfast.graph.transformations import Partitioned
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import ChangelogProcess, KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
 from holdfast.runtime.plan.plan import Partitioning
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.types import StructType
 
 __all__ = ["KeyedStream"]
 
@@ -63,6 +67,37 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         calls = {"process_element": ("value", "ctx"), "on_timer": ("timestamp", "ctx")}
         check_object(func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction.")
         return self._then("KeyedProcess", FunctionFactory(KeyedProcess, func), func, output_type, side_outputs=True)
+
+    def transform_with_state(
+        self,
+        processor: StatefulProcessor,
+        output_schema: StructType | str,
+        time_mode: str = "None",
+        output_mode: str = "append",
+        initial_state: None = None,
+    ) -> DataStream[Row]:
+        """Apply a StatefulProcessor that was written for PySpark's ``transformWithState``, in its form for Rows.
+
+        ``handleInputRows`` is called with each element as soon as it comes, as an iterator of one ``pyspark.sql.Row``:
+        elements must be Rows with names, or dicts. The key is a tuple. Watermarks and timers are Spark's: a timer fires
+        when the highest timestamp less the delay has reached it. In event time, late elements are dropped and counted.
+
+        Args:
+            processor: The processor.
+            output_schema: Names and types of the results, a StructType or ``"id string, count long"``.
+            time_mode: ``None``, ``ProcessingTime`` or ``EventTime``: the time of timers, and that which the processor sees.
+            output_mode: ``append`` or ``update``, which emit the same rows.
+            initial_state: Refused, unless None.
+
+        Raises:
+            TypeError: this is no StatefulProcessor.
+            ConfigurationError: a mode or schema is not known, or a state of ``init`` is refused.
+        """
+        from holdfast.spark.transform_with_state import processor_factory  # needs PySpark's SQL
+
+        factory = processor_factory(processor, output_schema, time_mode, output_mode, initial_state)
+        made = self._then("KeyedProcess", factory, factory.func, factory.func.schema.as_row, role="StatefulProcessor")
+        return made.name("TransformWithState")
 
     def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Combine each element with the key's previous result, and emit the new result.
