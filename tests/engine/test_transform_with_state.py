@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, stateful_processor
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from holdfast.common import Configuration, Row, Types
@@ -49,11 +51,11 @@ class Visits(StatefulProcessor):
             if n % 5 == 0:
                 self.pages.removeKey(page)
             if row.page == "bye":
-                yield SparkRow(user=user, what=",".join(sorted(p for (p,) in self.pages.keys())), number=-n)
+                yield SparkRow(user=user, what=",".join(sorted(p for (p,) in list(self.pages.keys()))), number=-n)
                 for state in (self.count, self.last, self.pages):
                     state.clear()
-                assert not self.count.exists() and not self.last.exists() and not self.pages.exists()
-                assert self.count.get() is None and self.pages.getValue(page) is None
+                assert not any(state.exists() for state in (self.count, self.last, self.pages))
+                assert (self.count.get(), self.pages.getValue(page)) == (None, None)
                 continue
             total = sum(value for (value,) in self.pages.values()) + sum(k[0] == "a" for k, _ in self.pages.iterator())
             yield SparkRow(number=n * 100 + total, user=user, what="".join(p for p, _ in self.last.get()))
@@ -210,6 +212,10 @@ def test_every_method_of_pysparks_states_and_handle_is_there():
     names = {name for name, _ in inspect.getmembers(StatefulProcessor, inspect.isfunction) if not name.startswith("_")}
     assert names == calls
     given = set(ours) | {"StatefulProcessor", "TimerValues", "ExpiredTimerInfo"}
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    for each in (*map(vars(stateful_processor).get, ours), StatefulProcessor, TimerValues, ExpiredTimerInfo):
+        methods = [name for name, _ in inspect.getmembers(each, inspect.isfunction) if not name.startswith("_")]
+        assert [name for name in methods if f"`{name}" not in page] == [], "what docs/spark.md does not tell of"
     classes = {name for name, each in vars(stateful_processor).items() if inspect.isclass(each)}
     assert {name for name in classes if vars(stateful_processor)[name].__module__ == stateful_processor.__name__} == given
 
