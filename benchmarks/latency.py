@@ -48,6 +48,7 @@ from holdfast.testing.kafka import KafkaBroker
 LATE = OutputTag("late")
 TICK_S = 0.005
 """The generator's pause, in which records become due."""
+_NOTHING = "nothing was measured between the warm-up and the end of the load: the machine is too busy, or --seconds too few"
 
 
 class Sample(KeyedProcessFunction):
@@ -219,8 +220,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             for topic in ("input", "output", "windows"):
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
             client, outcome = (None, None) if options.plain else _start(servers, work, options, store)
-            while client is not None and client.get_job_status().result().name != "RUNNING":
-                time.sleep(0.05)
+            if client is not None and outcome is not None:
+                _first_epoch(servers, client, outcome)
             begins = time.time()
             loaded = begins + options.seconds
             shape = [
@@ -248,6 +249,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             each.kill()
         jobs.tidy(work)
     latencies = sorted(json.loads(said))
+    if not latencies:
+        raise SystemExit(_NOTHING)
     figures: dict[str, Any]
     if outcome is None or client is None:
         figures = {**measure.percentiles(latencies), "ok": bool(latencies)}
@@ -271,6 +274,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "store": _store(options),
         "workload": "latency",
     }
+
+
+def _first_epoch(servers: str, client: Any, outcome: jobs.Outcome) -> None:
+    """Send the job a record, and wait for its epoch: the load begins when all processes have started."""
+    producer = Producer({"bootstrap.servers": servers})
+    now = time.time_ns() // 1_000_000
+    producer.produce("input", f'{{"user_id":"u0","number":0,"sent":{now},"event_time":{now}}}')
+    producer.flush()
+    while not outcome.epochs:
+        if client.get_job_status().result().is_terminal_state():
+            client.get_job_execution_result().result()  # raises its error
+        time.sleep(0.05)
 
 
 def _spent(begin: float, end: float, store: ObjectStore | None) -> tuple[dict[str, float], Requests | None]:
@@ -333,6 +348,8 @@ def child(*arguments: str, module: str = "benchmarks.latency") -> subprocess.Pop
 
 def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded: float) -> dict[str, Any]:
     under_load = [stats for when, stats in outcome.epochs if warm < when < loaded]
+    if not under_load:
+        raise SystemExit(_NOTHING)
     alone = [stats for when, stats in outcome.epochs if when > loaded + 1 and stats.records_in <= 1]
     lone = [stats.duration_ms for stats in alone]
     return {
