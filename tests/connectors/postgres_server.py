@@ -97,7 +97,9 @@ def postgres_server(**settings: str) -> Iterator[PostgresServer]:
     """A running server, whose directory is removed in the end."""
     pytest.importorskip("psycopg", reason="pip install 'holdfast[postgres]'")
     pytest.importorskip("psycopg2", reason="pip install 'holdfast[postgres]'")
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+    memory = Path("/dev/shm")  # not the tests' own directory, which another user cannot enter
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-", dir=memory if roomy else "/tmp"))
     try:
         server = PostgresServer(directory, **settings)
         server.start()
