@@ -1,4 +1,6 @@
-"""The job of ``test_killed_cdc.py``: changes of a table, by key, to files. It kills itself in the phase it is told.
+"""The job of ``test_killed_cdc.py``: changes of a table, by key, to files and to a copy.
+
+It kills itself in the phase it is told.
 
 Arguments: the database's URL, a directory, and the phase (empty: none).
 """
@@ -16,8 +18,9 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.common import Configuration, Encoder, Types, WatermarkStrategy
 from holdfast.connectors.postgres.enumerator import PostgresCdcEnumerator
 from holdfast.connectors.postgres.reader import PostgresCdcReader
+from holdfast.connectors.postgres.sink import _PostgresCommitter, _PostgresWriter
 from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink
-from holdfast.datastream.connectors.postgres import PostgresCdcSource
+from holdfast.datastream.connectors.postgres import PostgresCdcSource, PostgresSink
 from holdfast.testing import InProcessEnvironment
 
 ORDERS = Types.ROW_NAMED(["id", "amount"], [Types.LONG(), Types.LONG()])
@@ -33,6 +36,11 @@ PHASES: dict[str, tuple[type, str, bool, int]] = {
     "log: before the checkpoint": (CheckpointLog, "complete", False, 2),
     "log: after the checkpoint, before it may be confirmed": (PostgresCdcEnumerator, "checkpoint_completed", False, 2),
     "log: after it may be confirmed": (PostgresCdcEnumerator, "checkpoint_completed", True, 2),
+    "sink: amid the rows": (_PostgresWriter, "_begin", True, 2),
+    "sink: before it prepares": (_PostgresWriter, "prepare_commit", False, 3),
+    "sink: after it has prepared": (_PostgresWriter, "prepare_commit", True, 3),
+    "sink: before the commit": (_PostgresCommitter, "commit", False, 3),
+    "sink: after the commit": (_PostgresCommitter, "commit", True, 3),
     "log: amid the range after the confirmation": (PostgresCdcReader, "_next", True, 9),
 }
 """A function, whether the process dies after it, and in which call."""
@@ -69,6 +77,8 @@ def main(url: str, directory: str, phase: str) -> None:
     )
     sink = FileSink.for_row_format(f"{directory}/out", Encoder.simple_string_encoder())
     lines.sink_to(sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build())
+    copy: Any = PostgresSink(url, "public.copy", ORDERS, primary_key=["id"])
+    changes.key_by(lambda row: row.id).map(lambda row: row, ORDERS).sink_to(copy)
     env.execute("orders")
 
 

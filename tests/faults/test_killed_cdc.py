@@ -1,4 +1,6 @@
-"""A PostgresCdcSource repeats and loses no change when its driver and tasks die in any phase: ``kill -9``, a real server.
+"""A PostgresCdcSource and a PostgresSink repeat and lose nothing when driver and tasks die in any phase.
+
+With ``kill -9``, on a real server.
 
 A run of the suite tries some phases by chance, ``make test EFFORT=3 ARGS=tests/faults/test_killed_cdc.py`` all of them. The
 job runs in one process, which is all of it: driver, reader and sink die at once.
@@ -73,6 +75,7 @@ def replayed(out: Path) -> dict[int, int]:
 def test_a_process_dies_in_each_phase_and_no_change_is_lost_or_repeated(server: PostgresServer, tmp_path: Path) -> None:
     draw = random.Random(new_seed())
     server.execute("CREATE TABLE orders (id int8 PRIMARY KEY, amount int8)", "ALTER TABLE orders REPLICA IDENTITY FULL")
+    server.execute("CREATE TABLE copy (id int8 PRIMARY KEY, amount int8 NOT NULL)")
     server.execute("INSERT INTO orders SELECT i, 0 FROM generate_series(1, 120) i")
     (out := tmp_path / "out").mkdir()
 
@@ -97,8 +100,12 @@ def test_a_process_dies_in_each_phase_and_no_change_is_lost_or_repeated(server: 
     write(server, draw, 30)
     expected: dict[int, int] = dict(server.execute("SELECT id, amount FROM orders"))
     job = start("")
+
+    def copy() -> dict[int, int]:
+        return dict(server.execute("SELECT id, amount FROM copy"))
+
     try:
-        wait_until(lambda: _matches(out, expected), job, tmp_path)
+        wait_until(lambda: _matches(out, expected) and copy() == expected, job, tmp_path)
     finally:
         job.kill()
         job.communicate()

@@ -1,0 +1,311 @@
+"""Rows in a table of PostgreSQL, exactly once.
+
+Writers copy the rows of an epoch to a *staging table* beside the target, in a transaction that ends when the epoch is
+prepared: durable, and in nobody's way. When the checkpoint is complete, the committer moves them to the target by one
+statement. Moved rows are gone from the staging table, so a repeated commit moves nothing. The staging table has the target's
+types and its constraints of single rows, so a row that does not fit fails its epoch, and not the commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.common.system.optional_library import optional_library
+from holdfast.common.time import Instant
+from holdfast.common.typeinfo import RowTypeInfo
+from holdfast.common.types import Row, RowKind
+from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
+from holdfast.connectors.postgres.server import Server
+from holdfast.connectors.postgres.sql import qualified, quoted
+from holdfast.connectors.postgres.staging import Target, describe_target
+from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
+
+__all__ = ["PostgresSink"]
+
+_VERSION = 1
+_TRIES = 5
+_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class PostgresSink:
+    """A sink that writes rows to a table of PostgreSQL (version 13 or later), exactly once.
+
+    Rows become visible when their checkpoint is complete, all of an epoch in one transaction. The role needs ``CREATE`` on
+    the table's schema: the sink makes a staging table there, named as the table with ``_holdfast_`` and two numbers.
+
+    With a primary key, rows are written by their kind: ``INSERT`` and ``UPDATE_AFTER`` replace the row with this key,
+    ``DELETE`` deletes it, ``UPDATE_BEFORE`` does nothing. Let ``key_by`` bring the rows of a key to one subtask: only there
+    they have an order. Without one, each row is inserted, and other kinds than ``INSERT`` are refused.
+
+    Args:
+        url: The database, ``postgresql://user@host:5432/database``, with libpq's parameters.
+        table: The table, with its schema: ``public.totals``.
+        type_info: The rows: fields are named as the columns, ``Types.ROW_NAMED([...], [...])``.
+        primary_key: The columns of a primary key or unique index, to update and delete rows by.
+        password: The password; None: that in the URL, or libpq's.
+
+    Raises:
+        ConfigurationError: an argument is invalid.
+
+    >>> from holdfast.common import Types
+    >>> totals = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
+    >>> sink = PostgresSink("postgresql://me@localhost/shop", "public.totals", totals, primary_key=["name"])
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        type_info: RowTypeInfo,
+        *,
+        primary_key: Sequence[str] = (),
+        password: str | None = None,
+    ) -> None:
+        if not isinstance(url, str) or not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigurationError("the url of a PostgresSink is postgresql://user@host:port/database")
+        if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
+            raise ConfigurationError(f"name the table {table!r} with its schema: 'public.totals'")
+        if not isinstance(type_info, RowTypeInfo):
+            raise ConfigurationError(
+                f"the rows of a PostgresSink are a Types.ROW_NAMED([columns], [types]), not {type_info!r:.80}"
+            )
+        keys = [primary_key] if isinstance(primary_key, str) else list(primary_key)
+        if unknown := [each for each in keys if each not in type_info.get_field_names()]:
+            raise ConfigurationError(f"the primary_key is a list of fields of the rows, and {unknown[0]!r} is none")
+        self._url = url
+        self._password = password
+        self._table = table
+        self._type = type_info
+        self._key = keys
+
+    def validate(self) -> None:
+        """Check the table, its columns, the key, and the rights.
+
+        Raises:
+            ConfigurationError: something does not fit; names the remedy.
+        """
+        server = self._server("")
+        try:
+            with server.connect() as connection:
+                self._target(server, connection)
+        except ServiceUnavailable as error:
+            raise ConfigurationError(str(error)) from error
+
+    def create_writer(self, context: WriterContext) -> _PostgresWriter:
+        """Create a writer, in a task slot."""
+        return _PostgresWriter(self._server(context.uid), self._target, self._type, bool(self._key), context)
+
+    def check_prepared(self, data: Any) -> None:
+        """Check that output is in a staging table.
+
+        Raises:
+            IncompatibleState: it is not.
+        """
+        check_form(data, ("version", "staging", "attempt"), "PostgresSink", [_VERSION])
+
+    def create_committer(self, job: JobInfo, uid: str) -> _PostgresCommitter:
+        """Create the committer, which moves prepared rows to the table."""
+        return _PostgresCommitter(self._server(uid), self._target, _owner(job, uid), job.generation)
+
+    def _server(self, uid: str) -> Server:
+        where = f"PostgreSQL sink to {self._table}" + (f", uid {uid!r}" if uid else "")
+        return Server(self._url, self._password, where, "holdfast-sink")
+
+    def _target(self, server: Server, connection: Any) -> Target:
+        return describe_target(server, connection, self._table, self._type.get_field_names(), self._key)
+
+
+def _owner(job: JobInfo, uid: str) -> str:
+    """The name of a job's sink, the same in every driver of the job."""
+    names = f"{job.identity or job.storage_uri or job.job_id}\0{job.job_name}\0{uid}"
+    return hashlib.sha256(names.encode()).hexdigest()[:8]
+
+
+def _plain(value: Any) -> Any:
+    """A value as psycopg takes it."""
+    if isinstance(value, Instant):
+        return _START + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    return value
+
+
+class _PostgresWriter:
+    """Copies rows to the staging table, in one transaction an epoch."""
+
+    def __init__(
+        self,
+        server: Server,
+        describe: Callable[[Server, Any], Target],
+        type_info: RowTypeInfo,
+        by_key: bool,
+        context: WriterContext,
+    ) -> None:
+        self._server = server
+        self._describe = describe
+        self._type = type_info
+        self._by_key = by_key
+        self._owner = _owner(context.job, context.uid)
+        self._generation = context.job.generation
+        self._subtask = context.subtask
+        self._uid = context.uid
+        self._connection: Any = None
+        self._staging = ""
+        self._open: Any = None
+        """The context of the open COPY."""
+        self._copy: Any = None
+        self._attempt = ""
+        self._count = 0
+
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
+        self._attempt = f"{self._generation}-{self._subtask}-{epoch}-{attempt}"
+        self._count = 0
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        conform = self._type.conform
+        with self._told():
+            for value in values:
+                row: Row = conform(value)
+                kind = row.get_row_kind()
+                if kind is RowKind.UPDATE_BEFORE and self._by_key:
+                    continue
+                if kind is not RowKind.INSERT and not self._by_key:
+                    raise self._refused(f"a row of the kind {kind.name} needs a primary_key to be written by", repr(row))
+                if self._copy is None:
+                    self._begin()
+                self._count += 1
+                self._copy.write_row(
+                    (self._attempt, self._generation, self._count, kind is RowKind.DELETE, *map(_plain, row))
+                )
+
+    def prepare_commit(self) -> list[Any]:
+        if self._copy is None:
+            return []
+        with self._told():
+            done, self._open, self._copy = self._open, None, None
+            done.__exit__(None, None, None)
+            self._connection.commit()
+        return [{"version": _VERSION, "staging": self._staging, "attempt": self._attempt}]
+
+    def abort_epoch(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._open = self._copy = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _begin(self) -> None:
+        """Begin to copy, in a transaction."""
+        if self._connection is None:
+            self._connection = self._server.connect()
+            self._staging = self._describe(self._server, self._connection).staging(self._owner)
+            self._connection.autocommit = False
+        own = "holdfast_attempt, holdfast_generation, holdfast_number, holdfast_deletes"
+        names = ", ".join(map(quoted, self._type.get_field_names()))
+        self._open = self._connection.cursor().copy(f"COPY {qualified(self._staging)} ({own}, {names}) FROM STDIN")
+        self._copy = self._open.__enter__()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn errors of the library into those of a sink; all of them end the epoch's transaction."""
+        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        try:
+            yield
+        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
+            self.close()
+            raise self._refused(str(error).strip(), error.diag.context or "") from error
+        except psycopg.Error as error:
+            self.close()
+            self._server.failed("cannot write", error)
+        except BaseException:
+            self.close()
+            raise
+
+    def _refused(self, why: str, record: str) -> UserCodeError:
+        return UserCodeError(
+            f"{why}\n  in operator 'PostgresSink' (uid {self._uid!r})\n  row: {record:.1000}",
+            operator="PostgresSink",
+            uid=self._uid,
+            record=f"{record:.1000}",
+        )
+
+
+class _PostgresCommitter:
+    """Moves prepared rows to the table."""
+
+    def __init__(self, server: Server, describe: Callable[[Server, Any], Target], owner: str, generation: int) -> None:
+        self._server = server
+        self._describe = describe
+        self._owner = owner
+        self._generation = generation
+        self._connection: Any = None
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        self.commit(committables)
+        self._with_retries("cannot make the staging table", self._clean)
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        attempts: dict[str, list[str]] = {}
+        for each in committables:
+            attempts.setdefault(each.data["staging"], []).append(each.data["attempt"])
+
+        def move(connection: Any, target: Target) -> None:
+            for staging, names in attempts.items():
+                # It is gone if a driver has moved its rows and dropped it.
+                if connection.execute("SELECT to_regclass(%s)", (qualified(staging),)).fetchone()[0] is not None:
+                    connection.execute(target.move(staging), (names,))
+
+        if attempts:
+            self._with_retries("cannot move the rows of a checkpoint", move)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _clean(self, connection: Any, target: Target) -> None:
+        """Make the staging table, and drop what earlier drivers prepared and nobody commits."""
+        own = target.staging(self._owner)
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (own,))
+        if connection.execute("SELECT to_regclass(%s)", (qualified(own),)).fetchone()[0] is None:
+            for statement in target.create_staging(self._owner):
+                connection.execute(statement)
+        for staging in target.stagings(connection, self._owner):
+            connection.execute(f"DELETE FROM {qualified(staging)} WHERE holdfast_generation < {self._generation:d}")
+            (empty,) = connection.execute(f"SELECT NOT EXISTS (SELECT FROM {qualified(staging)})").fetchone()
+            if staging != own and empty:  # the target had other columns or constraints then
+                self._drop(connection, staging)
+
+    def _drop(self, connection: Any, staging: str) -> None:
+        """Drop a staging table; the next driver does, if a writer of an earlier one still has it open."""
+        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '1s'")
+            connection.execute(f"DROP TABLE {qualified(staging)}")
+
+    def _with_retries(self, what: str, work: Callable[[Any, Target], None]) -> None:
+        """Work in a transaction; again after deadlocks and lost connections."""
+        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        for attempt in range(_TRIES):
+            try:
+                if self._connection is None:
+                    self._connection = self._server.connect()
+                with self._connection.transaction():
+                    work(self._connection, self._describe(self._server, self._connection))
+                return
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                self.close()
+                if attempt == _TRIES - 1:
+                    self._server.failed(what, error)
+                time.sleep(0.1 * 2**attempt)
+            except psycopg.Error as error:
+                raise ConfigurationError(
+                    f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
+                    f"table, and start the job again [{self._server.user}]"
+                ) from error

@@ -1,0 +1,284 @@
+"""PostgresSink on a real server: each row once, whatever dies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connector_harness import Crash, SinkRun
+from postgres_server import PostgresServer, postgres_server
+
+from effort import examples
+from holdfast.common import Instant, Row, RowKind, Types
+from holdfast.datastream.connectors.postgres import PostgresSink
+from holdfast.errors import ConfigurationError, IncompatibleState, ServiceUnavailable, UserCodeError
+from holdfast.testing import InProcessEnvironment
+
+TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
+TABLE = "CREATE TABLE totals (name text PRIMARY KEY, total int8 NOT NULL CHECK (total >= 0), more text DEFAULT 'm')"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture
+def postgres(server: PostgresServer) -> PostgresServer:
+    """The server, with an empty table ``totals``."""
+    server.execute("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", TABLE)
+    return server
+
+
+def sink(postgres: PostgresServer, key: Any = ("name",), **more: Any) -> Any:
+    return PostgresSink(more.pop("url", postgres.url()), "public.totals", TOTALS, primary_key=key, **more)
+
+
+def table(postgres: PostgresServer) -> list[Any]:
+    return postgres.execute("SELECT name, total FROM totals ORDER BY name, total")
+
+
+def stagings(postgres: PostgresServer) -> dict[str, int]:
+    names = postgres.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'totals_holdfast_%' ORDER BY 1")
+    return {name: postgres.execute(f"SELECT count(*) FROM {name}")[0][0] for (name,) in names}
+
+
+def row(name: str, total: Any, kind: RowKind = RowKind.INSERT) -> Row:
+    made = Row.of_kind(kind, name, total)
+    made.set_field_names(["name", "total"])
+    return made
+
+
+@pytest.fixture
+def runs(postgres: PostgresServer, tmp_path: Path) -> Iterator[Any]:
+    made: list[SinkRun] = []
+
+    def make(sink: Any, **more: Any) -> SinkRun:
+        made.append(SinkRun(sink, f"file://{tmp_path}", **more))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()
+
+
+def the_newest_row_of_each_key_is_in_the_table_when_its_checkpoint_is_complete(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 1), row("a", 2)], [row("b", 3)]], crash_at="prepared")
+    assert table(postgres) == []
+    assert list(stagings(postgres).values()) == [3]
+    run.start()
+    assert list(stagings(postgres).values()) == [0]
+    run.epoch([[row("a", 1), row("a", 2)], [row("b", 3), row("c", 4)]])
+    assert table(postgres) == [("a", 2), ("b", 3), ("c", 4)]
+    changes = [
+        row("a", 2, RowKind.UPDATE_BEFORE),
+        row("a", 5, RowKind.UPDATE_AFTER),
+        row("d", 1),
+        row("d", None, RowKind.DELETE),
+    ]
+    run.epoch([changes, [row("b", 3, RowKind.DELETE), row("c", 4, RowKind.DELETE), row("c", 6)]])
+    assert table(postgres) == [("a", 5), ("c", 6)]
+    assert postgres.execute("SELECT DISTINCT more FROM totals") == [("m",)]
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["by key", "appended"])
+@pytest.mark.parametrize("seed", range(examples(2)))
+def a_row_is_written_once_wherever_the_process_dies(postgres: PostgresServer, runs: Any, keyed: bool, seed: int) -> None:
+    draw = random.Random(seed)
+    if not keyed:
+        postgres.execute("ALTER TABLE totals DROP CONSTRAINT totals_pkey")
+    run = runs(sink(postgres, ("name",) if keyed else ()))
+    table_by_key: dict[str, int] = {}
+    appended: list[tuple[str, int]] = []
+    for _ in range(12):
+        values: list[list[Row]] = [[], []]
+        for _ in range(draw.randrange(8)):
+            subtask = draw.randrange(2)
+            deletes = keyed and draw.random() < 0.3
+            kind = RowKind.DELETE if deletes else RowKind.INSERT
+            values[subtask].append(row(f"{subtask}-{draw.randrange(4)}", draw.randrange(100), kind))
+        completes = True
+        crash_at = draw.choice([None, *SinkRun.CRASH_POINTS])
+        try:
+            run.epoch(values, crash_at)
+        except Crash:
+            completes = crash_at not in ("written", "prepared")
+            run.start()
+        if completes:
+            for each in values[0] + values[1]:
+                appended.append((each[0], each[1]))
+                if each.get_row_kind() is RowKind.DELETE:
+                    table_by_key.pop(each[0], None)
+                else:
+                    table_by_key[each[0]] = each[1]
+        assert table(postgres) == sorted(table_by_key.items() if keyed else appended)
+        assert list(stagings(postgres).values()) == [0]
+
+
+def a_driver_that_was_overtaken_leaves_its_successors_rows_alone(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    run.epoch([[row("a", 1)], []])
+    run.recover_overtaken([[row("b", 2)], [row("c", 3)]])
+    assert table(postgres) == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def a_server_that_crashes_keeps_what_was_prepared(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 1)], [row("b", 2)]], crash_at="complete")
+    postgres.stop()
+    with pytest.raises(ServiceUnavailable, match="cannot"):
+        run.start()
+    postgres.start()
+    run.start()
+    assert table(postgres) == [("a", 1), ("b", 2)]
+    run.writers[0].begin_epoch(9, "again", 1)
+    run.writers[0].write([row("c", 3)], None)
+    postgres.stop()
+    with pytest.raises(ServiceUnavailable, match="cannot"):
+        run.writers[0].prepare_commit()
+    postgres.start()
+    run.start()
+    assert table(postgres) == [("a", 1), ("b", 2)]
+
+
+def the_columns_may_change_between_two_runs_and_prepared_rows_are_kept(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 1)], []], crash_at="complete")
+    postgres.execute("ALTER TABLE totals ALTER total TYPE numeric(10, 2)")
+    run.start()
+    assert postgres.execute("SELECT name, total::text FROM totals") == [("a", "1.00")]
+    assert len(stagings(postgres)) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (row("a", -1), r"check constraint.*COPY totals_holdfast_\w+, line 2"),
+        (row("a", None), "check constraint"),
+        (row("a\0", 1), "NUL|0x00"),
+    ],
+    ids=["check", "null", "text"],
+)
+def a_row_that_the_table_refuses_is_named_before_the_checkpoint(
+    postgres: PostgresServer, runs: Any, bad: Row, told: str
+) -> None:
+    run = runs(sink(postgres))
+    writer = run.writers[0]
+    writer.begin_epoch(1, "attempt", 0)
+    with pytest.raises(UserCodeError, match=rf"(?s)({told}).*operator 'PostgresSink' \(uid 'sink'\)"):
+        writer.write([row("x", 1), bad], None) or writer.prepare_commit()
+    writer.begin_epoch(1, "again", 0)
+    writer.write([row("x", 1)], None)
+    assert len(writer.prepare_commit()) == 1
+
+
+def a_change_of_a_row_needs_a_key(postgres: PostgresServer, runs: Any) -> None:
+    writer = runs(sink(postgres, ())).writers[0]
+    writer.begin_epoch(1, "attempt", 0)
+    with pytest.raises(UserCodeError, match="DELETE needs a primary_key"):
+        writer.write([row("a", 1, RowKind.DELETE)], None)
+
+
+def an_epoch_that_is_abandoned_leaves_nothing(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    writer = run.writers[0]
+    writer.begin_epoch(1, "attempt", 0)
+    writer.write([row("a", 1)], None)
+    writer.abort_epoch()
+    writer.begin_epoch(1, "again", 0)
+    assert writer.prepare_commit() == []
+    assert list(stagings(postgres).values()) == [0]
+
+
+def a_constraint_of_several_rows_stops_the_job_and_loses_nothing(postgres: PostgresServer, runs: Any) -> None:
+    postgres.execute("CREATE UNIQUE INDEX one ON totals (total)")
+    run = runs(sink(postgres))
+    with pytest.raises(ConfigurationError, match=r"(?s)cannot move the rows.*wait in the staging table: mend the table"):
+        run.epoch([[row("a", 1)], [row("b", 1)]])
+    postgres.execute("DROP INDEX one")
+    run.start()
+    assert table(postgres) == [("a", 1), ("b", 1)]
+
+
+def a_moment_and_bytes_are_written_as_they_are(postgres: PostgresServer, runs: Any) -> None:
+    postgres.execute("DROP TABLE totals", "CREATE TABLE totals (at timestamptz, data bytea, name text)")
+    types = Types.ROW_NAMED(["at", "data", "name"], [Types.INSTANT(), Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.STRING()])
+    run = runs(PostgresSink(postgres.url(), "public.totals", types))
+    run.epoch([[Row(Instant(1, 5000), b"\x00\xff", "tab\tline\n\\N")], []])
+    found = postgres.execute("SELECT extract(epoch FROM at)::text, data, name FROM totals")
+    assert found == [("1.000005", b"\x00\xff", "tab\tline\n\\N")]
+
+
+def a_job_writes_the_totals(postgres: PostgresServer) -> None:
+    env = InProcessEnvironment().set_parallelism(2)
+    payments = env.from_collection([("ann", 5), ("bob", 7), ("ann", 6)], Types.TUPLE([Types.STRING(), Types.LONG()]))
+    payments.key_by(lambda payment: payment[0]).sum(1).map(lambda total: Row(*total), TOTALS).sink_to(sink(postgres))
+    env.execute("totals")
+    assert table(postgres) == [("ann", 11), ("bob", 7)]
+
+
+BAD = [
+    (["DROP TABLE totals"], "has no table public.totals: create it"),
+    (["ALTER TABLE totals RENAME total TO sum"], "has no column 'total' in public.totals; it has name, sum, more"),
+    (["ALTER TABLE totals DROP CONSTRAINT totals_pkey"], "no primary key or unique index of public.totals on name"),
+    (["ALTER TABLE totals ADD other int NOT NULL"], "needs a value for the column 'other'"),
+    (
+        ["ALTER TABLE totals DROP total", "ALTER TABLE totals ADD total int8 GENERATED ALWAYS AS (1) STORED"],
+        "computes the column 'total'",
+    ),
+    (["DROP TABLE totals", "CREATE VIEW totals AS SELECT 'a' AS name, 1 AS total"], "which is no table"),
+]
+
+
+@pytest.mark.parametrize(("statements", "told"), BAD, ids=[told[:30] for _, told in BAD])
+def a_table_that_does_not_do_is_told_before_the_job_starts(
+    postgres: PostgresServer, statements: list[str], told: str
+) -> None:
+    postgres.execute(*statements)
+    with pytest.raises(ConfigurationError, match=rf"{told}.*PostgreSQL sink to public\.totals"):
+        sink(postgres).validate()
+
+
+def a_role_without_rights_is_told_what_to_grant(postgres: PostgresServer) -> None:
+    postgres.execute("CREATE ROLE writer LOGIN")
+    try:
+        as_writer = sink(postgres, url=postgres.url("writer"))
+        postgres.execute("GRANT USAGE ON SCHEMA public TO writer", "GRANT SELECT ON totals TO writer")
+        with pytest.raises(ConfigurationError, match=r"GRANT INSERT, UPDATE, DELETE ON public\.totals TO writer"):
+            as_writer.validate()
+        postgres.execute("GRANT ALL ON totals TO writer")
+        with pytest.raises(ConfigurationError, match='GRANT CREATE ON SCHEMA "public" TO writer'):
+            as_writer.validate()
+        postgres.execute("GRANT CREATE ON SCHEMA public TO writer")
+        as_writer.validate()
+    finally:
+        postgres.execute("DROP OWNED BY writer", "DROP ROLE writer")
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "types", "key", "told"),
+    [
+        ("jdbc:postgresql://h/d", "public.t", TOTALS, (), "the url of a PostgresSink"),
+        ("postgresql://h/d", "t", TOTALS, (), "with its schema"),
+        ("postgresql://h/d", "public.t", Types.LONG(), (), "ROW_NAMED"),
+        ("postgresql://h/d", "public.t", TOTALS, ("sum",), "'sum' is none"),
+    ],
+)
+def a_wrong_argument_is_refused(url: str, name: str, types: Any, key: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        PostgresSink(url, name, types, primary_key=key)
+
+
+def the_output_of_another_sink_is_refused() -> None:
+    made = PostgresSink("postgresql://h/d", "public.t", TOTALS)
+    made.check_prepared({"version": 1, "staging": "public.s", "attempt": "a"})
+    with pytest.raises(IncompatibleState, match="another kind of connector"):
+        made.check_prepared({"bucket": "b"})
