@@ -182,6 +182,7 @@ class SinkRun:
         self.committables: list[Committable] = []
         """Of the last completed checkpoint."""
         self.writers: list[SinkWriter] = []
+        self.committers: list[Any] = []
         self.now = 0
         """Processing time, in ms."""
         self.inline_bytes = 0
@@ -199,14 +200,18 @@ class SinkRun:
             self.sink = pickle.loads(pickle.dumps(sink))
         self.generation += 1
         self.job = replace(job_info(self.storage_uri, self.generation, self.config), inline_bytes=self.inline_bytes)
-        zombies, self.lists = self.writers, []
+        zombies: list[Any] = [*self.writers, *self.committers]
+        self.lists = []
         self.writers = [self._writer(subtask) for subtask in range(self.parallelism)]
         committer = self.sink.create_committer(self.job, self.uid)
         assert committer is not None
         self.committer = committer
-        self.committer.recover([Committable(c.uid, c.subtask, stored(c.data)) for c in self.committables])
-        for writer in zombies:  # they notice only now that they are dead
-            writer.close()
+        self.committers = [committer]
+        try:
+            self.committer.recover([Committable(c.uid, c.subtask, stored(c.data)) for c in self.committables])
+        finally:
+            for zombie in zombies:  # they notice only now that they are dead
+                zombie.close()
 
     def _writer(self, subtask: int) -> SinkWriter:
         stored = None if self.state is None else assigned(self.state, self.parallelism, subtask)
@@ -268,6 +273,7 @@ class SinkRun:
         with pytest.raises(Crash):
             self.epoch(values, crash_at="complete")
         overtaken.recover([])
+        overtaken.close()
         self.start()
 
     @staticmethod
