@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from holdfast.errors import UserCodeError
 from holdfast.testing import OneInputTestHarness, ProcessFunctionTestHarnesses
 from holdfast.testing.chaos.programs import clocked, mixed, numbered
 from holdfast.testing.chaos.report import Injection, Report, summary
+from holdfast.testing.chaos.topics import read_topic
+from holdfast.testing.kafka import KafkaBroker
 
 SENT = 7
 
@@ -119,3 +123,13 @@ def test_a_report_sums_kills_and_lists_violations(tmp_path: Any) -> None:
     assert "VIOLATION: 2 lost" in summary([first, second])
     assert "verdict" not in summary([first, second])
     assert "verdict" not in summary([])
+
+
+@pytest.mark.kafka
+def a_reader_of_a_topic_that_the_broker_does_not_know_yet_waits_for_it(kafka: KafkaBroker) -> None:
+    topic = f"known-later-{os.getpid()}"
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(read_topic, kafka.bootstrap_servers, topic)
+        done, _ = wait([read], 1)  # it begins before the topic is there
+        kafka.create_topic(topic, 2)
+        assert (read.result(), done) == ([[], []], set())

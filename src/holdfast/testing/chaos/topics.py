@@ -222,7 +222,16 @@ def _reading(bootstrap_servers: str, isolation: str = "read_committed") -> dict[
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    found = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+    """The topic's partitions, once the broker that is asked knows it: the topic may have just been created by another one.
+
+    Raises:
+        HoldfastError: the broker still does not know the topic.
+    """
+    deadline = time.monotonic() + _LEADER_S
+    while not (found := consumer.list_topics(topic, timeout=60).topics[topic].partitions):
+        if time.monotonic() > deadline:
+            raise HoldfastError(f"{topic}: the brokers do not know this topic")
+        time.sleep(0.1)
     return [TopicPartition(topic, partition, 0) for partition in sorted(found)]
 
 
