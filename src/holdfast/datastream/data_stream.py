@@ -454,10 +454,11 @@ class DataStream(StreamOutput[T], BatchOperations[T], OperatorSettings, Generic[
         *,
         role: str = "function",
         functions: tuple[tuple[str, Any], ...] = (),
+        others: tuple[DataStream[Any], ...] = (),
         **settings: Any,
     ) -> DataStream[Any]:
         node = self._env._add_operator(
-            inputs=(self._transformation,),
+            inputs=(self._transformation, *(other._transformation for other in others)),
             kind=kind,
             name=kind,
             factory=factory,

@@ -21,6 +21,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import ChangelogProcess, KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
+from holdfast.runtime.operators.timeless import Timeless
 from holdfast.runtime.plan.plan import Partitioning
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         output_schema: StructType | str,
         time_mode: str = "None",
         output_mode: str = "append",
-        initial_state: None = None,
+        initial_state: KeyedStream[K, Any] | None = None,
     ) -> DataStream[Row]:
         """Apply a StatefulProcessor that was written for PySpark's ``transformWithState``, in its form for Rows.
 
@@ -87,17 +88,40 @@ class KeyedStream(DataStream[T], Generic[K, T]):
             output_schema: Names and types of the results, a StructType or ``"id string, count long"``.
             time_mode: ``None``, ``ProcessingTime`` or ``EventTime``: the time of timers, and that which the processor sees.
             output_mode: ``append`` or ``update``, which emit the same rows.
-            initial_state: Refused, unless None.
+            initial_state: A bounded stream, keyed in the same way. Its rows are read to their end before any element of this
+                stream, and given to ``handleInitialState``.
 
         Raises:
-            TypeError: this is no StatefulProcessor.
+            TypeError: this is no StatefulProcessor, or the initial state is no keyed stream.
             ConfigurationError: a mode or schema is not known, or a state of ``init`` is refused.
         """
         from holdfast.spark.transform_with_state import processor_factory  # needs PySpark's SQL
 
-        factory = processor_factory(processor, output_schema, time_mode, output_mode, initial_state)
-        made = self._then("KeyedProcess", factory, factory.func, factory.func.schema.as_row, role="StatefulProcessor")
+        first = () if initial_state is None else (self._initial(initial_state),)
+        factory = processor_factory(processor, output_schema, time_mode, output_mode, initial=bool(first))
+        schema = factory.func.schema.as_row
+        made = self._then("KeyedProcess", factory, factory.func, schema, role="StatefulProcessor", others=first)
         return made.name("TransformWithState")
+
+    def _initial(self, given: Any) -> KeyedStream[K, Any]:
+        if not isinstance(given, KeyedStream) or given._env is not self._env:
+            raise TypeError(
+                "the initial_state of transform_with_state() is a keyed stream of the same environment, "
+                f'not {type(given).__name__}; a DataFrame becomes one by env.from_spark(df).key_by(col("user"))'
+            )
+        stream, keyed = given._stream, given._transformation
+        node = self._env._add_operator(
+            inputs=(stream._transformation,),
+            kind="InitialState",
+            name="InitialState",
+            factory=Timeless(),
+            functions=(),
+            output_type=stream._transformation.output_type,
+            passes_elements=True,
+        )
+        rows: DataStream[Any] = DataStream(self._env, node)
+        by_key = rows._partitioned(keyed.partitioning, key_selector=keyed.key_selector, key_type=keyed.key_type)
+        return KeyedStream(rows, by_key)
 
     def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Combine each element with the key's previous result, and emit the new result.

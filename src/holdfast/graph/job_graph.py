@@ -23,6 +23,7 @@ from holdfast.graph.execution_mode import in_batch
 from holdfast.graph.misuse import check_functions
 from holdfast.graph.operator_state import check_operator_state
 from holdfast.graph.pickling import check_picklable, own_copy
+from holdfast.graph.read_first import check_read_first
 from holdfast.graph.stream_graph import Edge, StreamGraph
 from holdfast.graph.timestamps import check_timestamps
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
@@ -79,12 +80,14 @@ def job_plan(
     keyed_alone = not batch and settings.aligned_timeout_ms is None
     chains = _chain(graph, chaining, max_parallelism if keyed_alone else None)
     channel_ids = itertools.count()
-    return JobPlan(
+    plan = JobPlan(
         name=name,
         vertices=tuple(_vertex(c, graph, chains, channel_ids, max_parallelism, batch) for c in _distinct(chains)),
         config=config,
         settings=settings,
     )
+    check_read_first(plan)
+    return plan
 
 
 def _require_uids(operators: Sequence[Physical]) -> None:

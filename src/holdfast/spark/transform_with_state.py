@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Row as SparkRow
@@ -27,7 +28,7 @@ _MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "Even
 
 
 def processor_factory(
-    processor: StatefulProcessor, output_schema: Any, time_mode: str, output_mode: str, initial_state: Any
+    processor: StatefulProcessor, output_schema: Any, time_mode: str, output_mode: str, initial: bool
 ) -> ProcessorFactory:
     """Check the arguments of ``transform_with_state()``, and make the operator's factory.
 
@@ -49,14 +50,9 @@ def processor_factory(
         raise ConfigurationError(
             f"transform_with_state(): output_mode is append or update, which emit the same rows, not {output_mode!r}"
         )
-    if initial_state is not None:
-        raise ConfigurationError(
-            "transform_with_state() takes no initial_state: write it into a savepoint with "
-            "holdfast.state_api.SavepointWriter, and start from that"
-        )
     schema = parse_schema(output_schema, "output_schema of transform_with_state()")
     _check_init(processor, mode)
-    return ProcessorFactory(TransformWithState, ProcessorFunction(processor, schema, mode))
+    return ProcessorFactory(TransformWithState, ProcessorFunction(processor, schema, mode, initial))
 
 
 def _check_init(processor: StatefulProcessor, time_mode: str) -> None:
@@ -81,10 +77,12 @@ def _check_init(processor: StatefulProcessor, time_mode: str) -> None:
 class ProcessorFunction(KeyedProcessFunction[Any, Any, Row]):
     """Calls a processor with each row, and with each timer."""
 
-    def __init__(self, processor: StatefulProcessor, schema: Schema, time_mode: str) -> None:
+    def __init__(self, processor: StatefulProcessor, schema: Schema, time_mode: str, initial: bool) -> None:
         self.processor = processor
         self.schema = schema
         self.event_time = time_mode == EVENT_TIME
+        self.initial = initial
+        """Whether a second input has the initial state."""
         self._mode = time_mode
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -113,6 +111,10 @@ class ProcessorFunction(KeyedProcessFunction[Any, Any, Row]):
         """Call ``handleInputRows`` with one row."""
         times = self._times(ctx)
         return self._results(self.processor.handleInputRows(_key(ctx), iter([self._row(value)]), times), "handleInputRows")
+
+    def process_initial(self, value: Any, ctx: KeyedProcessFunction.Context[Any]) -> None:
+        """Call ``handleInitialState`` with one row."""
+        self.processor.handleInitialState(_key(ctx), self._row(value), self._times(ctx))
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[Any]) -> Iterable[Row]:
         """Call ``handleExpiredTimer``; the timer is there until it returns."""
@@ -177,6 +179,11 @@ class ProcessorFactory(FunctionFactory):
         """Whether rows can be late."""
         return self.func.event_time
 
+    @property
+    def first_input(self) -> int | None:  # type: ignore[override]
+        """The initial state."""
+        return 1 if self.func.initial else None
+
     def deadline(self) -> Callable[[int], int] | None:
         """In event time, a row is late when the watermark has reached it."""
         return int if self.func.event_time else None
@@ -187,6 +194,9 @@ class TransformWithState(KeyedProcess):
 
     function: ProcessorFunction
     own = Row
+
+    def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
+        return (self.process, partial(self.process_by, self.function.process_initial))
 
     def process(self, batch: RecordBatch) -> None:
         """Process the rows that are not late."""

@@ -28,6 +28,7 @@ _SHORT_WAIT = 0.01
 """With several sources, the time to wait for each in turn, in seconds."""
 _WHOLE = 1 << 40
 """A budget larger than any source."""
+_NO_SOURCES: frozenset[str] = frozenset()
 _NOTHING = Held(frozenset(), whole=False)
 
 
@@ -38,7 +39,7 @@ class Inputs:
         self._metrics = metrics
         self._enumerators: dict[str, Enumerator] = {}
         self._held_back: set[str] = set()
-        """The sources that wait for the others of their watermark group, by uid."""
+        """The sources that wait for the others of their watermark group, or for those that are read first, by uid."""
         self.cancelled = False
         """Whether the job ends: a source in BATCH mode is read no further. Any thread may set it."""
 
@@ -71,6 +72,10 @@ class Inputs:
         # latest, and is processed first.
         broadcast = plan.broadcast_sources
         for uid in sorted(instruction.sources, key=broadcast.__contains__):
+            if plan.read_first.get(uid, _NO_SOURCES) & set(instruction.sources):
+                self._held_back.add(uid)
+                inputs[uid] = PlannedInput(EpochInput(), self._enumerators[uid].snapshot())
+                continue
             most = plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
             held = instruction.held.get(uid, _NOTHING)
             planned = self._plan_source(uid, most, held, plan.settings.batch)

@@ -107,6 +107,8 @@ class OperatorFactory:
     """Whether every record that it emits has the timestamp of an input record."""
     needs_timestamps = False
     """Whether every record must have a timestamp."""
+    first_input: int | None = None
+    """The input that is read to its end before the others; None: all are read together."""
     by_columns = False
     """Whether the operator takes columns as they are, and so costs little for each of their records."""
 

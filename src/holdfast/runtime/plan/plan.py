@@ -179,6 +179,23 @@ class JobPlan:
                     (broadcast if kind is InputKind.BROADCAST else others).update(self._upstream(vertex, index))
         return frozenset(v.source.uid for v in self.vertices if v.source is not None and v.id in broadcast - others)
 
+    @cached_property
+    def read_first(self) -> Mapping[str, frozenset[str]]:
+        """By the uid of a source: the sources that are read to their end before it, as an operator needs them."""
+        found: dict[str, frozenset[str]] = {}
+        for vertex in self.vertices:
+            if (first := vertex.chain[0].factory.first_input) is not None:
+                before = self.sources_of(vertex, first)
+                for index in set(range(len(vertex.inputs))) - {first}:
+                    for uid in self.sources_of(vertex, index):
+                        found[uid] = found.get(uid, frozenset()) | before
+        return found
+
+    def sources_of(self, vertex: Vertex, index: int) -> frozenset[str]:
+        """The uids of the sources whose records reach an input."""
+        upstream = self._upstream(vertex, index)
+        return frozenset(each.source.uid for each in self.vertices if each.source is not None and each.id in upstream)
+
     def _upstream(self, vertex: Vertex, index: int) -> set[int]:
         """The vertices whose records reach an input."""
         found: set[int] = set()
