@@ -16,6 +16,7 @@ __all__ = [
     "ByteArraySchema",
     "DeserializationSchema",
     "Encoder",
+    "FlatDeserializationSchema",
     "RowFieldExtractorSchema",
     "SerializationSchema",
     "SimpleStringSchema",
@@ -54,6 +55,32 @@ class DeserializationSchema(Generic[OUT]):
         """Deserialize each byte string, in order; the result has None where no record is emitted."""
         deserialize = self.deserialize
         return [deserialize(item) for item in data]
+
+
+class FlatDeserializationSchema(DeserializationSchema[OUT]):
+    """Deserializes each byte string to any number of records, in order. Subclasses define `deserialize_flat`."""
+
+    def deserialize_flat(self, data: bytes) -> list[OUT]:
+        """Deserialize one byte string.
+
+        Raises:
+            Exception: the bytes do not fit the schema.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define deserialize_flat(data)")
+
+    def deserialize(self, data: bytes) -> OUT | None:
+        """Deserialize one byte string that holds at most one record, where there is no place for more: in lines of a file.
+
+        Raises:
+            ValueError: it holds several.
+        """
+        found = self.deserialize_flat(data)
+        if len(found) > 1:
+            raise ValueError(
+                f"{len(found)} records are in one input, where one is taken: read the bytes or lines, and call "
+                f"flat_map with the deserialize_flat of {type(self).__name__}"
+            )
+        return found[0] if found else None
 
 
 def _codec(charset: str) -> str:

@@ -31,7 +31,18 @@ from holdfast.common.types import Row
 from holdfast.common.values.type_variables import R, T, V
 from holdfast.errors import ConfigurationError
 
-__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "plain_row", "with_named_floats"]
+__all__ = [
+    *(
+        "JsonRowDeserializationSchema",
+        "JsonRowSerializationSchema",
+        "json_reader",
+        "plain_row",
+        "to_instant",
+        "to_time",
+        "to_utc",
+    ),
+    "with_named_floats",
+]
 
 Convert = Callable[[Any], Any]
 UTC = datetime.timezone.utc
@@ -76,7 +87,7 @@ class JsonRowDeserializationSchema(DeserializationSchema[V]):
         self._type = type_info
         self._required = fail_on_missing_field
         self._ignore = ignore_parse_errors
-        annotation, convert = _reader(type_info, fail_on_missing_field)
+        annotation, convert = json_reader(type_info, fail_on_missing_field)
         self._columnar = can_parse(type_info)  # then msgspec's values are those of the Rows
         self._decode = msgspec.json.Decoder(annotation, strict=False).decode
         self._convert = convert
@@ -286,25 +297,25 @@ def _check_nulls(value: Any, raw: Any) -> None:
             _check_nulls(part, of)
 
 
-def _to_time(text: str) -> datetime.time:
+def to_time(text: str) -> datetime.time:
     time = msgspec.convert(text, datetime.time)
     if time.tzinfo is None:
         return time
     return datetime.datetime.combine(_EPOCH.date(), time).astimezone(UTC).time()
 
 
-def _to_utc(text: str) -> datetime.datetime:
+def to_utc(text: str) -> datetime.datetime:
     moment = msgspec.convert(text, datetime.datetime)
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
-def _to_instant(text: str) -> Instant:
+def to_instant(text: str) -> Instant:
     at = text.find(".")
     end = at + 1
     while at >= 0 and text[end : end + 1].isdecimal():
         end += 1
     digits = text[at + 1 : end] if at >= 0 else ""
-    whole = _to_utc(text[:at] + text[end:] if digits else text)
+    whole = to_utc(text[:at] + text[end:] if digits else text)
     return Instant((whole.replace(tzinfo=UTC) - _EPOCH) // _SECOND, int(f"{digits:0<9.9}"))
 
 
@@ -346,10 +357,10 @@ _READ: dict[str, tuple[Any, Convert | None]] = {
     "FLOAT": (float, BasicTypeInfo.FLOAT_TYPE_INFO().conform),
     "BIG_INT": (int, None),
     "BIG_DEC": (Decimal, BasicTypeInfo.BIG_DEC_TYPE_INFO().conform),
-    "INSTANT": (str, _to_instant),
+    "INSTANT": (str, to_instant),
     "SQL_DATE": (str, lambda text: msgspec.convert(text, datetime.date)),
-    "SQL_TIME": (str, _to_time),
-    "SQL_TIMESTAMP": (str, _to_utc),
+    "SQL_TIME": (str, to_time),
+    "SQL_TIMESTAMP": (str, to_utc),
 }
 _WRITE: dict[str, Convert | None] = {
     "BIG_INT": Decimal,  # written in full; msgspec's integers end at 64 bits
@@ -391,7 +402,7 @@ def _each_entry(convert: Convert | None) -> Convert | None:
     return lambda value: {k: None if v is None else each(v) for k, v in value.items()}
 
 
-def _reader(type_info: TypeInformation, required: bool) -> tuple[Any, Convert | None]:
+def json_reader(type_info: TypeInformation, required: bool) -> tuple[Any, Convert | None]:
     """The type that msgspec decodes for this type, and the conversion after it (None: no conversion)."""
     kind = _kind(type_info)
     if kind:
@@ -403,15 +414,15 @@ def _reader(type_info: TypeInformation, required: bool) -> tuple[Any, Convert | 
     if isinstance(type_info, RowTypeInfo):
         return _row_reader(type_info, required)
     if isinstance(type_info, TupleTypeInfo):
-        readers = [_reader(t, required) for t in type_info.get_field_types()]
+        readers = [json_reader(t, required) for t in type_info.get_field_types()]
         steps = [(i, c) for i, (_, c) in enumerate(readers) if c is not None]
         return alias(tuple, *(annotation for annotation, _ in readers)), _fields(steps, tuple) if steps else None
     if isinstance(type_info, MapTypeInfo):
         _check_key(type_info.key_type)
-        annotation, convert = _reader(type_info.value_type, required)
+        annotation, convert = json_reader(type_info.value_type, required)
         return alias(dict, type_info.key_type.annotation, annotation | None), _each_entry(convert)
     if isinstance(type_info, SequenceTypeInfo):
-        annotation, convert = _reader(type_info.element_type, required)
+        annotation, convert = json_reader(type_info.element_type, required)
         return alias(list, annotation | None), _each_element(convert)
     raise ConfigurationError(f"JSON cannot be read as {type_info!r}")
 
@@ -428,7 +439,7 @@ def _fields(steps: list[tuple[int, Convert]], make: Callable[[list[Any]], Any]) 
 
 def _row_reader(type_info: RowTypeInfo, required: bool) -> tuple[Any, Convert]:
     names = type_info.get_field_names()
-    readers = [_reader(t, required) for t in type_info.get_field_types()]
+    readers = [json_reader(t, required) for t in type_info.get_field_types()]
     defaults: tuple[Any, ...] = () if required else (None,)
     # A msgspec Struct decodes the known fields in C and skips the others; its own field names stay internal.
     struct = msgspec.defstruct(

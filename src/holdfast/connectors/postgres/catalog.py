@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common.changelog_mode import ChangelogMode, MissingColumns
 from holdfast.common.system.optional_library import optional_library
 from holdfast.common.typeinfo import RowTypeInfo
-from holdfast.connectors.postgres.row_changes import ChangelogMode, MissingColumns
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.values import accepted_types

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.common.changelog_mode import ChangelogMode, MissingColumns, check_choice
 from holdfast.common.typeinfo import RowTypeInfo
-from holdfast.connectors.postgres.row_changes import ChangelogMode, MissingColumns
 from holdfast.connectors.postgres.values import accepted_types
 from holdfast.errors import ConfigurationError
 
@@ -47,14 +47,9 @@ class PostgresCdcOptions:
             )
         for table, row in self.tables.items():
             _check_table(table, row)
-        choices = {
-            "changelog_mode": ("all", "upsert"),
-            "on_truncate": ("fail", "skip", "emit"),
-            "missing_columns": ("fail", "null"),
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ConfigurationError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r:.80}")
+        check_choice("changelog_mode", self.changelog_mode, "all", "upsert")
+        check_choice("on_truncate", self.on_truncate, "fail", "skip", "emit")
+        check_choice("missing_columns", self.missing_columns, "fail", "null")
         size = self.chunk_size
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ConfigurationError(f"chunk_size is a number of rows from 1, not {size!r:.80}")

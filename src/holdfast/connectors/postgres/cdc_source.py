@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
+from holdfast.common.changelog_mode import ChangelogMode, MissingColumns
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
 from holdfast.common.values.type_variables import T
 from holdfast.connectors.base import Enumerator, JobInfo, ReaderContext, SourceReader, check_form
 from holdfast.connectors.postgres.cdc_options import OnTruncate, PostgresCdcOptions
 from holdfast.connectors.postgres.enumerator import VERSION, PostgresCdcEnumerator
 from holdfast.connectors.postgres.reader import PostgresCdcReader
-from holdfast.connectors.postgres.row_changes import Change, ChangelogMode, MissingColumns
+from holdfast.connectors.postgres.row_changes import Change
 from holdfast.errors import IncompatibleState
 
 __all__ = ["PostgresCdcSource"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from holdfast.common.changelog_mode import ChangelogMode, MissingColumns
 from holdfast.common.typeinfo import RowTypeInfo
 from holdfast.common.types import Row, RowKind
 from holdfast.connectors.postgres.pgoutput import UNCHANGED, Delete, Insert, Relation, Tuple, Update
 from holdfast.connectors.postgres.values import accepted_types, converter
 
-__all__ = ["Change", "ChangelogMode", "KeyedRow", "MissingColumns", "Misfit", "TableRows", "Truncated"]
+__all__ = ["Change", "KeyedRow", "Misfit", "TableRows", "Truncated"]
 
-ChangelogMode = Literal["all", "upsert"]
-MissingColumns = Literal["fail", "null"]
 _log = logging.getLogger(__name__)
 
 

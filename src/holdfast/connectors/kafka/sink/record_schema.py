@@ -72,6 +72,11 @@ class KafkaRecordSerializationSchema(Generic[IN]):
             )
         if upsert_mode and key_serialization_schema is None:
             raise ConfigurationError("upserts need a key: set_key_serialization_schema(...)")
+        if upsert_mode and hasattr(value_serialization_schema, "serialize_changes"):
+            raise ConfigurationError(
+                f"{type(value_serialization_schema).__name__} writes deletions itself, which upsert_mode would write as "
+                "tombstones: leave upsert_mode out"
+            )
         kind = UpsertSerializer if upsert_mode else RecordSerializer
         self._by_schemas = kind(
             _topic(topic) if topic is not None else _selector(topic_selector),

@@ -132,7 +132,14 @@ class RecordSerializer:
 
     def columns(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> OutgoingBatch:
         """Convert records; errors are those of the schemas."""
-        data = serialized(self.value_schema, values, "value")
+        changes = getattr(self.value_schema, "serialize_changes", None)
+        if changes is None:
+            data = serialized(self.value_schema, values, "value")
+        else:  # a changelog format: some elements have no record of their own
+            kept, data = changes(values)
+            if len(kept) < len(values):
+                values = [values[i] for i in kept]
+                timestamps = None if timestamps is None else [timestamps[i] for i in kept]
         keys = None if self.key_schema is None else serialized(self.key_schema, values, "key")
         return self.outgoing(values, data, keys, timestamps)
 

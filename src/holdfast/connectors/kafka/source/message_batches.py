@@ -10,6 +10,7 @@ from confluent_kafka import Message
 
 from holdfast.common.formats.columns import columns_of
 from holdfast.common.formats.scans import has_none
+from holdfast.common.serialization import FlatDeserializationSchema
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Batch
 from holdfast.connectors.kafka.source.consumer_record import ConsumerRecord, KafkaRecordDeserializationSchema
@@ -36,6 +37,7 @@ class MessageBatches:
     def __init__(self, schema: Any, uid: str) -> None:
         self._uid = uid
         self._of_records = isinstance(schema, KafkaRecordDeserializationSchema)
+        self._flat = isinstance(schema, FlatDeserializationSchema)
         self._deserialize = _batch_deserializer(schema)
         self._skips = schema is not None
 
@@ -55,7 +57,10 @@ class MessageBatches:
                 data = [value for value in data if value is not None]
         try:
             values = self._deserialize(data)
-            if self._skips and columns_of(values) is None and has_none(list(values)):
+            if self._flat:
+                messages = [message for message, found in zip(messages, values, strict=True) for _ in found]
+                values = [value for found in values for value in found]
+            elif self._skips and columns_of(values) is None and has_none(list(values)):
                 messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
         except (ServiceUnavailable, ConfigurationError):
@@ -63,7 +68,7 @@ class MessageBatches:
         except Exception as error:
             failure = error
         else:
-            return _batch(topic, number, values, messages)
+            return _batch(topic, number, values, messages, not self._flat)
         raise self._unparsable(topic, number, data, messages, failure)
 
     def _unparsable(
@@ -110,10 +115,11 @@ class MessageBatches:
         return UserCodeError(text, operator="Kafka source", uid=self._uid, record=place)
 
 
-def _batch(topic: str, number: int, values: list[Any], messages: list[Message]) -> Batch | None:
+def _batch(topic: str, number: int, values: list[Any], messages: list[Message], distinct: bool) -> Batch | None:
+    """The batch of elements; `distinct`: whether each is of a message of its own."""
     if not values:
         return None
-    offsets = _offsets(messages)
+    offsets = _offsets(messages, distinct)
     timestamps = [timestamp for _, timestamp in map(Message.timestamp, messages)]
     if _NO_TIMESTAMP in timestamps:
         timestamps = [MIN_TIMESTAMP if timestamp == _NO_TIMESTAMP else timestamp for timestamp in timestamps]
@@ -124,10 +130,10 @@ def _batch(topic: str, number: int, values: list[Any], messages: list[Message]) 
     )
 
 
-def _offsets(messages: list[Message]) -> Sequence[int]:
+def _offsets(messages: list[Message], distinct: bool) -> Sequence[int]:
     """The offsets of messages of one partition. The batch keeps these alone, so that the messages are freed early."""
     first, last = messages[0].offset(), messages[-1].offset()
-    if last - first == len(messages) - 1:
+    if distinct and last - first == len(messages) - 1:
         return range(first, last + 1)
     return [message.offset() for message in messages]
 
@@ -139,6 +145,8 @@ def _shown(data: bytes | None) -> str:
 def _batch_deserializer(schema: Any) -> Callable[[Sequence[Any]], list[Any]]:
     if schema is None:
         return lambda data: [item.decode() for item in data]
+    if isinstance(schema, FlatDeserializationSchema):
+        return lambda data: [schema.deserialize_flat(item) for item in data]
     batch = getattr(schema, "deserialize_batch", None)
     if batch is not None:
         return batch  # type: ignore[no-any-return]
