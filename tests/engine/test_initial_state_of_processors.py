@@ -64,7 +64,7 @@ def payments() -> list[Row]:
     return [Row(user=chance.choice(USERS), amount=chance.randrange(100), at=at) for at in range(10, 1000, 10)]
 
 
-def lab(directory: Path, time_mode: str, **settings: Any) -> Lab:
+def lab(directory: Path, time_mode: str, call_mode: str = "record") -> Lab:
     before, rows = initial_rows(), payments()
     in_order = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row.at)
 
@@ -73,11 +73,11 @@ def lab(directory: Path, time_mode: str, **settings: Any) -> Lab:
         first = env.from_source(SplitSource(held, 2), WatermarkStrategy.no_watermarks(), "accounts").uid("accounts")
         stream = env.from_source(SplitSource({"only": rows}, 9), in_order, "payments").uid("payments")
         keyed, state = stream.key_by(lambda row: row.user), first.key_by(lambda row: row.user)
-        results = keyed.transform_with_state(Balances(), OUTPUT, time_mode, initial_state=state).uid("keyed")
-        results.sink_to(LedgerSink("out")).uid("out")
+        results = keyed.transform_with_state(Balances(), OUTPUT, time_mode, initial_state=state, call_mode=call_mode)
+        results.uid("keyed").sink_to(LedgerSink("out")).uid("out")
 
     LEDGERS.clear()
-    return Lab(build, directory, budget=20, config=settings)
+    return Lab(build, directory, budget=20)
 
 
 def told(time_mode: str) -> dict[str, list[Any]]:
@@ -102,9 +102,10 @@ def by_user(rows: Any) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("time_mode", ["None", "EventTime"])
-def the_initial_state_comes_whole_before_the_input_as_in_pysparks_tester(time_mode, tmp_path):
+@pytest.mark.parametrize("call_mode", ["record", "epoch"])
+def the_initial_state_comes_whole_before_the_input_as_in_pysparks_tester(time_mode, call_mode, tmp_path):
     expected = told(time_mode)
-    lab(tmp_path, time_mode).run()
+    lab(tmp_path, time_mode, call_mode).run()
     assert by_user(LEDGERS["out"].values) == expected
     assert ("silent" in expected) == (time_mode == "EventTime")
 

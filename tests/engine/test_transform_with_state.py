@@ -267,6 +267,8 @@ def a_mode_that_is_not_there_is_refused_by_name():
         keyed().transform_with_state(processor, OUTPUT, "batch")
     with pytest.raises(ConfigurationError, match=r"output_mode is append or update, .*, not 'complete'"):
         keyed().transform_with_state(processor, OUTPUT, "None", "complete")
+    with pytest.raises(ConfigurationError, match="call_mode is record or epoch, not 'batch'"):
+        keyed().transform_with_state(processor, OUTPUT, call_mode="batch")
     with pytest.raises(ConfigurationError, match="output_schema of transform_with_state"):
         keyed().transform_with_state(processor, "number")
 

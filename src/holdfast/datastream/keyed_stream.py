@@ -76,12 +76,15 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         time_mode: str = "None",
         output_mode: str = "append",
         initial_state: KeyedStream[K, Any] | None = None,
+        *,
+        call_mode: str = "record",
     ) -> DataStream[Row]:
         """Apply a StatefulProcessor that was written for PySpark's ``transformWithState``, in its form for Rows.
 
-        ``handleInputRows`` is called with each element as soon as it comes, as an iterator of one ``pyspark.sql.Row``:
-        elements must be Rows with names, or dicts. The key is a tuple. Watermarks and timers are Spark's: a timer fires
-        when the highest timestamp less the delay has reached it. In event time, late elements are dropped and counted.
+        ``handleInputRows`` is called with each element as soon as it comes, as an iterator of one ``pyspark.sql.Row``, or
+        with all elements of a key in an epoch. Elements must be Rows with names, or dicts. The key is a tuple. Watermarks
+        and timers are Spark's: a timer fires when the highest timestamp less the delay has reached it. In event time, late
+        elements are dropped and counted.
 
         Args:
             processor: The processor.
@@ -90,6 +93,8 @@ class KeyedStream(DataStream[T], Generic[K, T]):
             output_mode: ``append`` or ``update``, which emit the same rows.
             initial_state: A bounded stream, keyed in the same way. Its rows are read to their end before any element of this
                 stream, and given to ``handleInitialState``.
+            call_mode: ``record``, or ``epoch`` for Spark's batches: a call with all elements of a key in an epoch, at its
+                end, then the timers; the watermark is that of the epoch before. Results depend on the cut into epochs.
 
         Raises:
             TypeError: this is no StatefulProcessor, or the initial state is no keyed stream.
@@ -98,7 +103,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         from holdfast.spark.transform_with_state import processor_factory  # needs PySpark's SQL
 
         first = () if initial_state is None else (self._initial(initial_state),)
-        factory = processor_factory(processor, output_schema, time_mode, output_mode, initial=bool(first))
+        factory = processor_factory(processor, output_schema, time_mode, output_mode, call_mode, initial=bool(first))
         schema = factory.func.schema.as_row
         made = self._then("KeyedProcess", factory, factory.func, schema, role="StatefulProcessor", others=first)
         return made.name("TransformWithState")

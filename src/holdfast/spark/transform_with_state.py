@@ -5,30 +5,35 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.time_domain import TimeDomain
 from holdfast.common.types import Row, RowKind
 from holdfast.common.values.pickling import dumps_program
 from holdfast.errors import ConfigurationError
 from holdfast.functions.function import RuntimeContext
 from holdfast.functions.process_functions import KeyedProcessFunction
+from holdfast.runtime.operators.calls import call_each
 from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.spark.processor_handle import EVENT_TIME, NONE, PROCESSING_TIME, DeclaringHandle, ProcessorHandle
 from holdfast.spark.state_schemas import Schema, parse_schema
 
 __all__ = ["ProcessorFunction", "processor_factory"]
 
+_LOADED_AT_ONCE = 1024
 _MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
 
 
 def processor_factory(
-    processor: StatefulProcessor, output_schema: Any, time_mode: str, output_mode: str, initial: bool
+    processor: StatefulProcessor, output_schema: Any, time_mode: str, output_mode: str, call_mode: str, *, initial: bool
 ) -> ProcessorFactory:
     """Check the arguments of ``transform_with_state()``, and make the operator's factory.
 
@@ -50,9 +55,11 @@ def processor_factory(
         raise ConfigurationError(
             f"transform_with_state(): output_mode is append or update, which emit the same rows, not {output_mode!r}"
         )
+    if call_mode not in _OPERATORS:
+        raise ConfigurationError(f"transform_with_state(): call_mode is record or epoch, not {call_mode!r}")
     schema = parse_schema(output_schema, "output_schema of transform_with_state()")
     _check_init(processor, mode)
-    return ProcessorFactory(TransformWithState, ProcessorFunction(processor, schema, mode, initial))
+    return ProcessorFactory(_OPERATORS[call_mode], ProcessorFunction(processor, schema, mode, initial))
 
 
 def _check_init(processor: StatefulProcessor, time_mode: str) -> None:
@@ -111,6 +118,11 @@ class ProcessorFunction(KeyedProcessFunction[Any, Any, Row]):
         """Call ``handleInputRows`` with one row."""
         times = self._times(ctx)
         return self._results(self.processor.handleInputRows(_key(ctx), iter([self._row(value)]), times), "handleInputRows")
+
+    def process_rows(self, values: Sequence[Any], ctx: KeyedProcessFunction.Context[Any]) -> Iterable[Row]:
+        """Call ``handleInputRows`` with all rows of an epoch."""
+        times, rows = self._times(ctx), map(self._row, values)
+        return self._results(self.processor.handleInputRows(_key(ctx), rows, times), "handleInputRows")
 
     def process_initial(self, value: Any, ctx: KeyedProcessFunction.Context[Any]) -> None:
         """Call ``handleInitialState`` with one row."""
@@ -184,9 +196,14 @@ class ProcessorFactory(FunctionFactory):
         """The initial state."""
         return 1 if self.func.initial else None
 
+    @property
+    def holds_watermarks(self) -> bool:  # type: ignore[override]
+        """Whether results come at the end of the epoch, and the watermark behind them."""
+        return self.operator is TransformEpochs
+
     def deadline(self) -> Callable[[int], int] | None:
-        """In event time, a row is late when the watermark has reached it."""
-        return int if self.func.event_time else None
+        """In event time, a row is late when the watermark has reached it; with calls by epoch, that of the epoch before."""
+        return int if self.func.event_time and not self.holds_watermarks else None
 
 
 class TransformWithState(KeyedProcess):
@@ -211,3 +228,93 @@ class TransformWithState(KeyedProcess):
                 values, times = [batch.values[at] for at in kept], [stamps[at] for at in kept]
                 batch = RecordBatch(values, times, [keys[at] for at in kept])
         super().process(batch)
+
+
+class TransformEpochs(TransformWithState):
+    """Calls a processor once for all rows of a key in an epoch, then for the timers: an epoch is a batch of Spark's.
+
+    The watermark is that of the end of the epoch before; rows at or before it are late. Timers fire by the epoch's own.
+    """
+
+    def open(self) -> None:
+        super().open()
+        self._rows: dict[Any, tuple[list[Any], list[int]]] = {}
+        """The values and timestamps of each key in the epoch."""
+        self._emitted = MIN_TIMESTAMP
+        self._now = 0
+        self._input_idle = (False, False)
+
+    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+        super().begin_epoch(epoch, attempt, committed)
+        self._before = self.context.clock.watermark
+
+    def process(self, batch: RecordBatch) -> None:
+        keys, rows = batch.keys, self._rows
+        assert keys is not None
+        for key, value, stamp in zip(keys, batch.values, batch.stamps()):
+            if (held := rows.get(key)) is None:
+                held = rows[key] = ([], [])
+            held[0].append(value)
+            held[1].append(stamp)
+
+    def advance_watermark(self, watermark: int) -> None:
+        pass  # timers fire at the end of the epoch
+
+    def advance_processing_time(self, now: int) -> None:
+        self.space.sweep()
+        self._now = now
+
+    def take_idle(self, idle: bool, held: bool) -> None:
+        self._input_idle = idle, held
+
+    def end_epoch(self) -> None:
+        clock = self.context.clock
+        reached = clock.watermark
+        clock.watermark = self._before
+        try:
+            clock.process_by_key(self._process_epoch, RecordBatch(list(self._rows.values()), None, list(self._rows)))
+        finally:
+            clock.watermark = reached
+        self._rows = {}
+        self._fire(self.event_timers, reached, TimeDomain.EVENT_TIME)
+        self._fire(self.processing_timers, self._now, TimeDomain.PROCESSING_TIME)
+        if reached > self._emitted:
+            self._emitted = reached
+            self.context.forward_watermark(reached)
+        self.context.forward_idle(*self._input_idle)
+        super().end_epoch()
+
+    def _process_epoch(self, batch: RecordBatch) -> None:
+        """Process the rows of each key; keys whose rows are all late are left out."""
+        assert batch.keys is not None
+        elements = zip(batch.keys, self._in_time(batch.values))
+        called = ((key, values, max(stamps)) for key, (values, stamps) in elements if values)
+        while part := list(islice(called, _LOADED_AT_ONCE)):
+            out, keys = Collector(self.context.copied), [key for key, _, _ in part]
+            loaded = ((*each, row) for each, row in zip(part, self.space.load(keys)))
+            call_each(self.function.process_rows, self._element_context, loaded, self.space, out, self.own, self.fail)
+            out.emit(self.context)
+
+    def _in_time(self, held: Sequence[tuple[list[Any], list[int]]]) -> Iterator[tuple[list[Any], list[int]]]:
+        """The rows that are not late, with their timestamps."""
+        watermark = self.context.clock.watermark
+        if not self.function.event_time or watermark == MIN_TIMESTAMP:
+            yield from held
+            return
+        for values, stamps in held:
+            if min(stamps) > watermark + 1:
+                yield values, stamps
+                continue
+            late = [(value, stamp) for value, stamp in zip(values, stamps) if stamp <= watermark + 1]
+            self.context.emit_late(None, [value for value, _ in late], [stamp for _, stamp in late])
+            kept = [(value, stamp) for value, stamp in zip(values, stamps) if stamp > watermark + 1]
+            yield [value for value, _ in kept], [stamp for _, stamp in kept]
+
+    def snapshot_generator(self) -> dict[str, Any]:
+        return {"emitted": self._emitted}
+
+    def restore_generator(self, stored: dict[str, Any]) -> None:
+        self._emitted = stored["emitted"]
+
+
+_OPERATORS = {"record": TransformWithState, "epoch": TransformEpochs}
