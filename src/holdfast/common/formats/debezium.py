@@ -66,9 +66,9 @@ class DebeziumJsonRowDeserializationSchema(FlatDeserializationSchema[Row]):
         type_info: The columns to read, with their types: ``Types.ROW_NAMED``.
         changelog_mode: ``all``: an update is two rows, ``UPDATE_BEFORE`` and ``UPDATE_AFTER``, and a ``DELETE`` has the
             whole old row; the database must log old rows (``REPLICA IDENTITY FULL``). ``upsert``: an update is
-            ``UPDATE_AFTER`` alone, and a ``DELETE`` has the primary key alone, other fields None. In both, an update of the
-            primary key is a ``DELETE`` and an ``INSERT``.
-        primary_key: The columns of the primary key, which ``upsert`` needs.
+            ``UPDATE_AFTER`` alone, and a ``DELETE`` has the primary key alone, other fields None.
+        primary_key: The columns of the primary key, which ``upsert`` needs. With it, an update of the key is a ``DELETE``
+            and an ``INSERT`` in both modes, as most connectors write it themselves.
         on_truncate: ``fail``: a TRUNCATE of the table is an error. ``skip``: it gives no row.
         missing_columns: ``fail``: a declared column that an event does not have is an error. ``null``: it is None.
         time_unit: The unit of times that are whole numbers, in events without a schema; for all columns, or by column.
