@@ -65,7 +65,7 @@ NOT_DRAWN = {
     },
     "all elements of a stream have no order": {"count_window_all"},
     "PySpark's processors are judged by PySpark's own tester (tests/engine/test_transform_with_state.py)": {
-        "transform_with_state",
+        *("transform_with_state", "transform_with_state_in_pandas"),
     },
 }
 

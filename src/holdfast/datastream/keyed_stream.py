@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StatefulProcessor
     from pyspark.sql.types import StructType
 
+    from holdfast.spark.transform_with_state import ProcessorFunction
+
 __all__ = ["KeyedStream"]
 
 
@@ -100,10 +102,60 @@ class KeyedStream(DataStream[T], Generic[K, T]):
             TypeError: this is no StatefulProcessor, or the initial state is no keyed stream.
             ConfigurationError: a mode or schema is not known, or a state of ``init`` is refused.
         """
-        from holdfast.spark.transform_with_state import processor_factory  # needs PySpark's SQL
+        from holdfast.spark.transform_with_state import ProcessorFunction  # needs PySpark's SQL
+
+        return self._stateful(ProcessorFunction, processor, output_schema, time_mode, output_mode, initial_state, call_mode)
+
+    def transform_with_state_in_pandas(
+        self,
+        processor: StatefulProcessor,
+        output_schema: StructType | str,
+        time_mode: str = "None",
+        output_mode: str = "append",
+        initial_state: KeyedStream[K, Any] | None = None,
+        *,
+        call_mode: str = "epoch",
+    ) -> DataStream[Row]:
+        """Apply a StatefulProcessor that was written for PySpark's ``transformWithStateInPandas``.
+
+        As `transform_with_state`, but ``handleInputRows`` is called with an iterator of one ``pandas.DataFrame``, with the
+        elements of a key in an epoch, and gives DataFrames.
+
+        Args:
+            processor: The processor.
+            output_schema: As in `transform_with_state`.
+            time_mode: As in `transform_with_state`.
+            output_mode: As in `transform_with_state`.
+            initial_state: As in `transform_with_state`; ``handleInitialState`` gets each row as a DataFrame.
+            call_mode: ``epoch``; with ``record``, each DataFrame has one row.
+
+        Raises:
+            TypeError: as in `transform_with_state`.
+            ConfigurationError: as there, or pandas is not installed.
+        """
+        try:
+            from holdfast.spark.pandas_processors import PandasProcessorFunction
+        except ImportError as error:
+            raise ConfigurationError("transform_with_state_in_pandas() needs pandas: pip install pandas") from error
+
+        function = PandasProcessorFunction
+        return self._stateful(function, processor, output_schema, time_mode, output_mode, initial_state, call_mode)
+
+    def _stateful(
+        self,
+        function: type[ProcessorFunction],
+        processor: StatefulProcessor,
+        output_schema: StructType | str,
+        time_mode: str,
+        output_mode: str,
+        initial_state: KeyedStream[K, Any] | None,
+        call_mode: str,
+    ) -> DataStream[Row]:
+        from holdfast.spark.transform_with_state import processor_factory
 
         first = () if initial_state is None else (self._initial(initial_state),)
-        factory = processor_factory(processor, output_schema, time_mode, output_mode, call_mode, initial=bool(first))
+        modes = time_mode, output_mode, call_mode
+        factory = processor_factory(processor, output_schema, *modes, function, initial=bool(first))
         schema = factory.func.schema.as_row
         made = self._then("KeyedProcess", factory, factory.func, schema, role="StatefulProcessor", others=first)
         return made.name("TransformWithState")

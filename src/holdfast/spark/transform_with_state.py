@@ -33,7 +33,14 @@ _MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "Even
 
 
 def processor_factory(
-    processor: StatefulProcessor, output_schema: Any, time_mode: str, output_mode: str, call_mode: str, *, initial: bool
+    processor: StatefulProcessor,
+    output_schema: Any,
+    time_mode: str,
+    output_mode: str,
+    call_mode: str,
+    function: type[ProcessorFunction],
+    *,
+    initial: bool,
 ) -> ProcessorFactory:
     """Check the arguments of ``transform_with_state()``, and make the operator's factory.
 
@@ -59,7 +66,7 @@ def processor_factory(
         raise ConfigurationError(f"transform_with_state(): call_mode is record or epoch, not {call_mode!r}")
     schema = parse_schema(output_schema, "output_schema of transform_with_state()")
     _check_init(processor, mode)
-    return ProcessorFactory(_OPERATORS[call_mode], ProcessorFunction(processor, schema, mode, initial))
+    return ProcessorFactory(_OPERATORS[call_mode], function(processor, schema, mode, initial))
 
 
 def _check_init(processor: StatefulProcessor, time_mode: str) -> None:
@@ -121,12 +128,12 @@ class ProcessorFunction(KeyedProcessFunction[Any, Any, Row]):
 
     def process_rows(self, values: Sequence[Any], ctx: KeyedProcessFunction.Context[Any]) -> Iterable[Row]:
         """Call ``handleInputRows`` with all rows of an epoch."""
-        times, rows = self._times(ctx), map(self._row, values)
-        return self._results(self.processor.handleInputRows(_key(ctx), rows, times), "handleInputRows")
+        times = self._times(ctx)
+        return self._results(self.processor.handleInputRows(_key(ctx), self._given(values), times), "handleInputRows")
 
     def process_initial(self, value: Any, ctx: KeyedProcessFunction.Context[Any]) -> None:
         """Call ``handleInitialState`` with one row."""
-        self.processor.handleInitialState(_key(ctx), self._row(value), self._times(ctx))
+        self.processor.handleInitialState(_key(ctx), self._initial([value]), self._times(ctx))
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[Any]) -> Iterable[Row]:
         """Call ``handleExpiredTimer``; the timer is there until it returns."""
@@ -135,6 +142,14 @@ class ProcessorFunction(KeyedProcessFunction[Any, Any, Row]):
         rows = list(self._results(results, "handleExpiredTimer"))
         self._handle.timers.delete(expired)
         return rows
+
+    def _given(self, values: Sequence[Any]) -> Iterator[Any]:
+        """Rows as ``handleInputRows`` takes them."""
+        return map(self._row, values)
+
+    def _initial(self, values: Sequence[Any]) -> Any:
+        """One row as ``handleInitialState`` takes it."""
+        return self._row(values[0])
 
     def _row(self, value: Any) -> Any:
         if type(value) is Row and value._fields is not None and value._row_kind is RowKind.INSERT:
