@@ -38,6 +38,7 @@ from holdfast.datastream import (
 )
 from holdfast.functions.aggregates import Count
 from holdfast.runtime.operators.keyed import ChangelogProcess, KeyedBatchReduce
+from holdfast.runtime.operators.stateless import _Sink
 from holdfast.runtime.plan.operator import Operator
 from holdfast.runtime.task import chain
 from holdfast.table import BufferConfig, KStream, Suppressed
@@ -161,6 +162,7 @@ PROGRAMS: dict[str, Program] = {
 WITHOUT = {
     chain.Operator: "forwards only",
     KeyedBatchReduce: "emits at the end of the input",
+    _Sink: "emits nothing",
     ChangelogProcess: "functions of ours without timers",
     TimedProcess: "its function emits nothing when event time advances",
     _WindowedProcess: "its functions emit nothing when event time advances",

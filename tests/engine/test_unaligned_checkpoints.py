@@ -251,7 +251,7 @@ def the_input_behind_the_deadline_is_in_the_checkpoints_and_not_in_the_last(job)
 
 
 def the_frames_of_an_epoch_are_written_once(job, monkeypatch):
-    monkeypatch.setattr(listed_states, "_INLINE", 0)  # any frames go to a file
+    monkeypatch.setattr(listed_states.write_part, "__defaults__", (0,))  # any frames go to a file
     found = [
         {file.path for state in states(each) for file in state.files() if file.path.endswith(".channel")}
         for each in completed(job)

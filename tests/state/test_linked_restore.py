@@ -157,7 +157,7 @@ def a_restore_copies_the_files_where_links_are_not_possible(local: Local, monkey
 
 def a_base_is_known_to_be_linked_after_a_restore_too(local: Local, monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
-    monkeypatch.setattr(keyed_backend, "due", lambda _, linked, epochs: asked.append(linked))
+    monkeypatch.setattr(keyed_backend, "due", lambda _, linked, *rest: asked.append(linked))
     local.checkpoint()
     local.restart()
     local.checkpoint()
