@@ -13,7 +13,7 @@ MOST = 6
 """The most deltas before a base begins."""
 
 
-def anything(seed: int) -> Callable[[Sequence[KeyedHandle], bool, int], Base | Merge | None]:
+def anything(seed: int) -> Callable[[Sequence[KeyedHandle], bool, int, int], Base | Merge | None]:
     """A substitute for `compaction.due`: some base, some merge, or nothing, the same for the same handles."""
 
     def due(handles: Sequence[KeyedHandle], linked: bool, epochs: int, kept: int) -> Base | Merge | None:

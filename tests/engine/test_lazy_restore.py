@@ -82,7 +82,7 @@ def program(env: StreamExecutionEnvironment) -> None:
     stream.key_by(lambda record: record[0]).process(Numbered()).uid("numbered").sink_to(LedgerSink("out")).uid("out")
 
 
-def soon(handles: Sequence[KeyedHandle], linked: bool, epochs: int) -> Base | None:
+def soon(handles: Sequence[KeyedHandle], linked: bool, epochs: int, kept: int) -> Base | None:
     return Base() if len(handles[-1].deltas) == 5 and not handles[-1].base else None
 
 

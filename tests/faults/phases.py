@@ -156,7 +156,7 @@ def install(directory: str) -> None:
         setattr(phase.owner, phase.function, _hooked(getattr(phase.owner, phase.function), phase, armed))
 
 
-def soon(handles: Sequence[KeyedHandle], linked: bool, epochs: int) -> Base | Merge | None:
+def soon(handles: Sequence[KeyedHandle], linked: bool, epochs: int, kept: int) -> Base | Merge | None:
     """When bases and merges are due: after a few epochs one or the other, as the name of the last delta decides."""
     deltas = handles[-1].deltas
     if len(handles) > 1:

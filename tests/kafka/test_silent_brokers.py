@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 from threading import Thread
 
 import pytest
@@ -38,7 +39,7 @@ def driver(
     proxied: KafkaProxy, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Driver]:
     monkeypatch.setattr(transactions, "_ATTEMPT_S", 3.0)
-    topic = request.node.name.translate({ord("["): "-", ord("]"): None})[-80:]
+    topic = f"{request.node.name.translate({ord('['): '-', ord(']'): None})[-80:]}-{uuid4().hex[:6]}"
     proxied.broker.create_topic(topic, partitions=2)
     driver = Driver(proxied.bootstrap_servers, topic, tmp_path, **{"transaction.timeout.ms": 15_000})
     driver.sink.validate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -38,7 +39,7 @@ def proxy(proxied: KafkaProxy) -> Iterator[KafkaProxy]:
 
 @pytest.fixture
 def start(proxy: KafkaProxy, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start]:
-    topic = request.node.name.translate({ord("["): "-", ord("]"): None})[-80:]
+    topic = f"{request.node.name.translate({ord('['): '-', ord(']'): None})[-80:]}-{uuid4().hex[:6]}"
     proxy.broker.create_topic(topic, partitions=2)
     drivers: list[Driver] = []
 
