@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 from threading import Thread
+from uuid import uuid4
 
 import pytest
 
