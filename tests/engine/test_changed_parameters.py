@@ -99,6 +99,7 @@ PARAMETERS: dict[str, dict[str, str]] = {
     },
     "SinkOperator": {"sink": "refused by kind of connector: test_restore_check"},
     "IdentityOperator": {},
+    "Timeless": {},
     "FirstOfKey": {"ttl": TTL},
     "LastOfKey": {"ttl": TTL, "element_type": SCHEMA},
     "TopN": {
