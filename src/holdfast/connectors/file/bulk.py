@@ -35,6 +35,8 @@ class _Columnar:
         self._values: list[Any] = []
         self._batches: list[Any] = []
         """Small batches, before the values."""
+        self._waiting = 0
+        """Their rows."""
 
     def add(self, values: Sequence[Any]) -> None:
         """Add records, and record batches of them."""
@@ -54,14 +56,15 @@ class _Columnar:
             self._flush()
         for batch in batches:
             self._batches.append(batch)
-            if sum(each.num_rows for each in self._batches) >= _ROWS:
+            self._waiting += batch.num_rows
+            if self._waiting >= _ROWS:
                 self._flush()
 
     def _flush(self) -> None:
         if self._batches:
             for batch in pyarrow().Table.from_batches(self._batches).combine_chunks().to_batches():
                 self._writer.write_batch(batch)
-            self._batches = []
+            self._batches, self._waiting = [], 0
         if self._values:
             self._writer.write_batch(self._columns.batch(self._values))
             self._values = []

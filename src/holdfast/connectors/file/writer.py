@@ -74,7 +74,6 @@ class FilesInState:
         self.chunks = chunks
         self._state = state
         self._stored = bool(state is not None and state.parts)
-        self.restored()
 
     def restored(self) -> dict[str, WaitingFile]:
         """Those of the last checkpoint, by bucket."""

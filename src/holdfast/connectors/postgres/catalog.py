@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.common.changelog_mode import ChangelogMode, MissingColumns
-from holdfast.common.system.optional_library import optional_library
 from holdfast.common.typeinfo import RowTypeInfo
+from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.values import accepted_types
@@ -153,7 +153,7 @@ def check_publication(
         "SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot FROM pg_publication WHERE pubname = %s", (name,)
     ).fetchone()
     if found is None:
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
         try:
             connection.execute(create)
         except psycopg.Error as refused:

@@ -18,13 +18,13 @@ from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.stores.storage import NotFound
-from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
 from holdfast.connectors.job_files import JobFiles
+from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.catalog import Table, check_publication, check_tables
 from holdfast.connectors.postgres.cdc_options import PostgresCdcOptions
 from holdfast.connectors.postgres.pgoutput import parse_lsn
-from holdfast.connectors.postgres.server import Server, application_name, generation_of
+from holdfast.connectors.postgres.server import Server, Slot, application_name, generation_of
 from holdfast.connectors.postgres.sql import literals, qualified, quoted
 from holdfast.connectors.postgres.visibility import Snapshot, succeeds
 from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
@@ -100,7 +100,7 @@ class PostgresCdcEnumerator:
             return
         self._restore(state)
         slot = server.slot_to_read(connection, options.slot_name, self._lsn)
-        self._check_slot(slot.plugin, slot.database, slot.pid, slot.reader)
+        self._check_slot(slot)
         if self._reading_tables():
             self._take_snapshot()
 
@@ -108,7 +108,7 @@ class PostgresCdcEnumerator:
         server, connection, name = self._server, self._connection, self._options.slot_name
         slot = server.slot(connection, name)
         if slot is not None and not self._options.snapshot:
-            self._check_slot(slot.plugin, slot.database, slot.pid, slot.reader)
+            self._check_slot(slot)
             self._lsn = self._confirmed = slot.confirmed
             self._system = self._identify()
             self._note_tables(done=True)
@@ -186,7 +186,7 @@ class PostgresCdcEnumerator:
                     f"{self._server.url}: transactions wait for a synchronous standby since before the slot was made; a "
                     f"snapshot that goes on needs their end [{self._server.user}]"
                 )
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # the server tells nobody when they end
         number = len(self._snapshots) - 1
         for progress in self._progress.values():
             if not progress["done"]:
@@ -228,7 +228,7 @@ class PostgresCdcEnumerator:
 
     def _drop(self, pid: int | None) -> None:
         """Drop the slot, and end its reader first."""
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             if pid is not None:
@@ -241,15 +241,17 @@ class PostgresCdcEnumerator:
                     raise
                 time.sleep(_POLL_S)
 
-    def _check_slot(self, plugin: str, database: str, pid: int | None, reader: str) -> None:
+    def _check_slot(self, slot: Slot) -> None:
         server, name = self._server, self._options.slot_name
         own = self._connection.info.dbname
-        if plugin != "pgoutput" or database != own:
-            server.refuse(f"has {name!r} as a slot of {plugin} in the database {database}, not of pgoutput in {own}")
-        if pid is not None and generation_of(reader, self._application) is None:
+        if slot.plugin != "pgoutput" or slot.database != own:
             server.refuse(
-                f"has a reader of the slot {name!r} already: {reader or 'unnamed'}, process {pid}. A slot has one reader: "
-                "end the other one, or choose another slot_name"
+                f"has {name!r} as a slot of {slot.plugin} in the database {slot.database}, not of pgoutput in {own}"
+            )
+        if slot.pid is not None and generation_of(slot.reader, self._application) is None:
+            server.refuse(
+                f"has a reader of the slot {name!r} already: {slot.reader or 'unnamed'}, process {slot.pid}. A slot has one "
+                "reader: end the other one, or choose another slot_name"
             )
 
     def plan(self, max_records: int) -> EpochInput:
@@ -350,7 +352,7 @@ class PostgresCdcEnumerator:
         deadline = time.monotonic() + timeout
         with self._told("cannot ask for the end of the log"):
             while self._flushed() <= self._lsn and (left := deadline - time.monotonic()) > 0:
-                time.sleep(min(_POLL_S, left))
+                time.sleep(min(_POLL_S, left))  # the server tells a reader of the log only
 
     def close(self) -> None:
         """Close the connections; the slot stays for the next driver, unless there are no checkpoints to go on from."""
@@ -375,8 +377,8 @@ class PostgresCdcEnumerator:
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         """Turn errors of the libraries into those of a connector."""
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
-        psycopg2 = optional_library("psycopg2", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
+        psycopg2 = libraries.psycopg2()
         try:
             yield
         except (psycopg.Error, psycopg2.Error) as error:

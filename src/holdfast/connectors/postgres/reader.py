@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.base import Batch, ReaderContext, SplitRange
-from holdfast.connectors.postgres import pgoutput
+from holdfast.connectors.postgres import libraries, pgoutput
 from holdfast.connectors.postgres.cdc_options import PostgresCdcOptions
 from holdfast.connectors.postgres.pgoutput import Begin, Commit, Delete, Insert, Relation, Truncate, Update, format_lsn
 from holdfast.connectors.postgres.row_changes import Change, KeyedRow, Misfit, TableRows, Truncated
@@ -66,8 +65,8 @@ class PostgresCdcReader:
             ServiceUnavailable: the server does not answer.
         """
         self._describe(part.payload["tables"])
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
-        psycopg2 = optional_library("psycopg2", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
+        psycopg2 = libraries.psycopg2()
         complete = False
         try:
             yield from self._read_chunk(part, max_batch) if "chunk" in part.payload else self._read_log(part, max_batch)
@@ -292,7 +291,7 @@ class PostgresCdcReader:
         """Read the slot from a position on, and end the reader of an earlier driver or attempt."""
         self._leave_log()
         name, publication = self._options.slot_name, self._options.publication
-        errors = optional_library("psycopg2.errors", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
+        errors = libraries.psycopg2("errors")
         deadline = time.monotonic() + _SLOT_S
         while True:
             self._log_connection = self._server.replication()
@@ -310,7 +309,7 @@ class PostgresCdcReader:
                 self._end_reader(start)
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_IDLE_S)
+                time.sleep(_IDLE_S)  # the server tells nobody when that reader has ended
         # The slot is ours, so that its position stands; it must not have passed by the range: the server would skip it.
         self._check_slot(start)
 

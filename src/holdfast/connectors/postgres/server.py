@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from holdfast.common.secrets import masked
-from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.base import JobInfo
+from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.pgoutput import parse_lsn
 from holdfast.connectors.postgres.sql import quoted
 from holdfast.connectors.postgres.values import SESSION
@@ -86,7 +86,7 @@ class Server:
             ConfigurationError: the server refuses it for good.
             ServiceUnavailable: the server does not answer.
         """
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
         settings = self.settings()
         try:
             return psycopg.connect(settings.pop("dsn"), autocommit=True, **settings, **more)
@@ -100,8 +100,8 @@ class Server:
             ConfigurationError: the server refuses it for good.
             ServiceUnavailable: the server does not answer, or has no free process.
         """
-        library = optional_library("psycopg2.extras", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
-        psycopg2 = optional_library("psycopg2", "a PostgresCdcSource needs psycopg2", "'holdfast[postgres]'")
+        library = libraries.psycopg2("extras")
+        psycopg2 = libraries.psycopg2()
         # A reader between two epochs does not read: the server must not take that for its death.
         settings = self.settings(wal_sender_timeout="0", tcp_keepalives_idle="30", tcp_user_timeout="120s")
         try:

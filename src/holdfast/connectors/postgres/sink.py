@@ -16,11 +16,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.common.system.optional_library import optional_library
 from holdfast.common.time import Instant
 from holdfast.common.typeinfo import RowTypeInfo
 from holdfast.common.types import Row, RowKind
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
+from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.staging import Target, describe_target
@@ -214,7 +214,7 @@ class _PostgresWriter:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Turn errors of the library into those of a sink; all of them end the epoch's transaction."""
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
         try:
             yield
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
@@ -284,14 +284,14 @@ class _PostgresCommitter:
 
     def _drop(self, connection: Any, staging: str) -> None:
         """Drop a staging table; the next driver does, if a writer of an earlier one still has it open."""
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
         with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '1s'")
             connection.execute(f"DROP TABLE {qualified(staging)}")
 
     def _with_retries(self, what: str, work: Callable[[Any, Target], None]) -> None:
         """Work in a transaction; again after deadlocks and lost connections."""
-        psycopg = optional_library("psycopg", "PostgreSQL needs psycopg", "'holdfast[postgres]'")
+        psycopg = libraries.psycopg()
         for attempt in range(_TRIES):
             try:
                 if self._connection is None:
@@ -303,7 +303,7 @@ class _PostgresCommitter:
                 self.close()
                 if attempt == _TRIES - 1:
                     self._server.failed(what, error)
-                time.sleep(0.1 * 2**attempt)
+                time.sleep(0.1 * 2**attempt)  # let the other side of a deadlock, or a server that starts, go on
             except psycopg.Error as error:
                 raise ConfigurationError(
                     f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
