@@ -19,6 +19,7 @@ LONG = [
     "connectors/test_options_in_pairs.py",
     "connectors/test_payments.py",
     "connectors/test_postgres_cdc.py",
+    "connectors/test_postgres_cdc_refusals.py",
     "connectors/test_postgres_sink.py",
     "deploy/test_deployment_files.py",
     "docs/test_example_tests.py",

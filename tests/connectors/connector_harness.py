@@ -265,6 +265,15 @@ class SinkRun:
         self.committer.commit(self.committables)  # an answer was lost
         self._point("committed", crash_at)
 
+    def completes(self, values: Sequence[Sequence[Any]], crash_at: str | None) -> bool:
+        """Write an epoch, and have another driver take over if this one dies; whether the checkpoint is complete."""
+        before = self.completed
+        try:
+            self.epoch(values, crash_at)
+        except Crash:
+            self.start()
+        return self.completed > before
+
     def recover_overtaken(self, values: Sequence[Sequence[Any]]) -> None:
         """A driver that was overtaken before it recovered does so when its successor has died before its first commit."""
         overtaken = self.sink.create_committer(self.job, self.uid)

@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.common import Types
 from holdfast.testing.ports import ReservedPort
+
+ORDERS = Types.ROW_NAMED(["id", "name", "amount"], [Types.LONG(), Types.STRING(), Types.BIG_DEC()])
+CREATE = "CREATE TABLE orders (id int8 PRIMARY KEY, name text, amount numeric, more int)"
+FULL = "ALTER TABLE orders REPLICA IDENTITY FULL"
+"""The table that sources read, by default: its type, and the statements that make it."""
 
 SETTINGS = {
     "wal_level": "logical",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from connector_harness import Crash, SinkRun
-from postgres_server import PostgresServer, postgres_server
+from postgres_server import PostgresServer
 
 from effort import examples
 from holdfast.common import Instant, Row, RowKind, Types
@@ -19,12 +19,6 @@ from holdfast.testing import InProcessEnvironment
 
 TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
 TABLE = "CREATE TABLE totals (name text PRIMARY KEY, total int8 NOT NULL CHECK (total >= 0), more text DEFAULT 'm')"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as running:
-        yield running
 
 
 @pytest.fixture
@@ -103,14 +97,7 @@ def a_row_is_written_once_wherever_the_process_dies(postgres: PostgresServer, ru
             deletes = keyed and draw.random() < 0.3
             kind = RowKind.DELETE if deletes else RowKind.INSERT
             values[subtask].append(row(f"{subtask}-{draw.randrange(4)}", draw.randrange(100), kind))
-        completes = True
-        crash_at = draw.choice([None, *SinkRun.CRASH_POINTS])
-        try:
-            run.epoch(values, crash_at)
-        except Crash:
-            completes = crash_at not in ("written", "prepared")
-            run.start()
-        if completes:
+        if run.completes(values, draw.choice([None, *SinkRun.CRASH_POINTS])):
             for each in values[0] + values[1]:
                 appended.append((each[0], each[1]))
                 if each.get_row_kind() is RowKind.DELETE:
