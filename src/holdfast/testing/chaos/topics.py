@@ -231,7 +231,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
     while not (found := consumer.list_topics(topic, timeout=60).topics[topic].partitions):
         if time.monotonic() > deadline:
             raise HoldfastError(f"{topic}: the brokers do not know this topic")
-        time.sleep(0.1)
+        time.sleep(0.1)  # brokers tell nobody when they have heard of it
     return [TopicPartition(topic, partition, 0) for partition in sorted(found)]
 
 
