@@ -42,8 +42,8 @@ compiled: $(VENV)/.ready ## compile the innermost loops, if there is a C compile
 	@$(BIN)/python hatch_build.py
 
 .PHONY: demo
-demo: $(VENV)/.ready compiled ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka); Ctrl-C stops, the next run resumes
-	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(ARGS)
+demo: $(VENV)/.ready compiled ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka; CDC=1: tables of PostgreSQL, with kills); Ctrl-C stops, the next run resumes
+	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(if $(CDC),--cdc) $(ARGS)
 
 .PHONY: check
 check: lint compiled ## run lint and the quick tests: no Spark, Kafka, JVM or network (SINCE=main: those of what changed since)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from holdfast.connectors.datagen import SPLITS
 from holdfast.demo.pipeline import generator
+from holdfast.testing.postgres import binaries
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
@@ -57,8 +59,8 @@ class Demo:
 def start(tmp_path: Path) -> Iterator[Any]:
     started: list[Demo] = []
 
-    def run(*options: str) -> Demo:
-        started.append(Demo(tmp_path, *options))
+    def run(*options: str, state_dir: Path = tmp_path) -> Demo:
+        started.append(Demo(state_dir, *options))
         return started[-1]
 
     yield run
@@ -122,3 +124,15 @@ def the_demo_runs_from_kafka_to_kafka_and_resumes(start: Any, tmp_path: Path) ->
     assert int(second.wait_for(r"checkpoint (\d+) in")[1]) > checkpoint
     second.wait_for(r"^ALERT ")
     assert second.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.skipif(binaries() is None, reason="PostgreSQL is not installed")
+def the_demo_on_change_data_kills_its_job_and_ends_with_tables_as_sql_has_them(start: Any) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        Path(directory).chmod(0o755)  # a server of root runs as another user, who enters it
+        demo = start("--cdc", "--rate", "200", "--kill-every", "1", state_dir=Path(directory))
+        demo.wait_for(r"^PostgreSQL: payments -> balances, alerts .* psql postgresql://")
+        demo.wait_for(r"KILL ")
+        assert demo.stop(signal.SIGINT) == 0, demo.errors.read_text()
+        assert re.search(r"compared by SQL: .* balances, 0 differ; [\d,]+ alerts, 0 differ", demo.lines[-1]), demo.lines[-1]
+        assert "start again to resume" in demo.lines[-1]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.demo.__main__ import _Interrupt
+from holdfast.demo.interrupt import Interrupt
 
 
 def a_signal_is_noted_where_python_drops_its_exception(monkeypatch: pytest.MonkeyPatch):
     dropped: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda each: dropped.append(each.exc_type))
-    interrupt = _Interrupt()
+    interrupt = Interrupt()
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         thing = type("Thing", (), {})()

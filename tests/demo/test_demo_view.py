@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from holdfast.demo.outputs import tail_files
-from holdfast.demo.view import Figures, PlainView, RichView, view_for
+from holdfast.demo.view import Figures, PlainView, view_for
 
 ALERT = {
     "ts_ms": 43_200_000,
@@ -68,7 +68,7 @@ def the_screen_shows_the_same() -> None:
     shown.take_alerts([ALERT])
     shown.take_totals([{"minute_ms": 60_000, "merchant": "m00007", "payments": 2, "sum": 5.5}])
     console = Console(width=140, record=True, file=io.StringIO())
-    console.print(RichView(io.StringIO())._screen(shown))
+    console.print(shown.screen())
     text = console.export_text()
     for part in ("198,432", "412.3 MB", "95.0% of 20 planted", "c0000042", "m00007", "5.50", "rate-limit-trip 15"):
         assert part in text
@@ -76,7 +76,7 @@ def the_screen_shows_the_same() -> None:
 
 def the_screen_of_a_job_that_only_starts_has_no_figures_yet() -> None:
     console = Console(width=140, record=True, file=io.StringIO())
-    console.print(RichView(io.StringIO())._screen(Figures()))
+    console.print(Figures().screen())
     assert "the first minute is not over yet" in console.export_text()
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from holdfast.common import Configuration, JobClient
 from holdfast.connectors.datagen import SPLITS
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.demo import pipeline
-from holdfast.demo.outputs import Tail, TopicTail, tail_files
+from holdfast.demo.interrupt import Interrupt
+from holdfast.demo.outputs import Tail, TopicTail, get_metrics, tail_files
 from holdfast.demo.rules import RULES
 from holdfast.demo.view import METRICS, Figures, view_for
 from holdfast.errors import HoldfastError
@@ -42,14 +39,18 @@ _BURST = 8
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo. Returns the exit status."""
     options = _options(arguments)
-    directory = options.state_dir / ("kafka" if options.kafka else "embedded")
+    directory = options.state_dir / ("cdc" if options.cdc else "kafka" if options.kafka else "embedded")
     directory.mkdir(parents=True, exist_ok=True)
-    interrupt = _Interrupt()
+    interrupt = Interrupt()
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
     try:
         with view_for(sys.stdout) as view, contextlib.ExitStack() as stack:
+            if options.cdc:
+                from holdfast.demo import changes
+
+                return changes.run(view, directory, options, interrupt)
             if options.kafka:
                 client, alerts, totals = _start_on_kafka(stack, view, directory, options.rate)
             else:
@@ -68,10 +69,18 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m holdfast.demo", description="Live fraud alerts and payment totals.")
     add = parser.add_argument
     add("--kafka", action="store_true", help="from a Kafka topic to Kafka topics, on a broker that it starts")
+    add(
+        "--cdc",
+        action="store_true",
+        help="from a table to tables, in a PostgreSQL that it starts, while processes are killed",
+    )
+    add("--kill-every", type=float, default=10.0, help="cdc: seconds between two kills, about; 0: none (default 10)")
     add("--seconds", type=_positive, help="seconds after which the demo stops")
-    add("--rate", type=_positive, default=5_000.0, help="payments a second (default 5000)")
+    add("--rate", type=_positive, help="payments a second (default 5000); cdc: changes a second (default 500)")
     add("--state-dir", type=Path, default=Path(".demo"), help="directory of checkpoints, logs and output (default .demo)")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.rate = options.rate or (500.0 if options.cdc else 5_000.0)
+    return options
 
 
 def _positive(text: str) -> float:
@@ -79,19 +88,6 @@ def _positive(text: str) -> float:
     if number <= 0:
         raise argparse.ArgumentTypeError("must be positive")
     return number
-
-
-class _Interrupt:
-    """The handler of Ctrl-C and SIGTERM.
-
-    It raises KeyboardInterrupt, which Python drops in a weak reference's callback, as py4j has; so it notes the signal, too.
-    """
-
-    seen = False
-
-    def __call__(self, *_: object) -> NoReturn:
-        self.seen = True
-        raise KeyboardInterrupt
 
 
 def _environment(directory: Path) -> StreamExecutionEnvironment:
@@ -147,7 +143,7 @@ def _producer(bootstrap_servers: str, rate: float) -> Iterator[None]:
 
 
 def _watch(
-    client: JobClient, view: PlainView | RichView, alerts: Tail, totals: Tail, seconds: float | None, interrupt: _Interrupt
+    client: JobClient, view: PlainView | RichView, alerts: Tail, totals: Tail, seconds: float | None, interrupt: Interrupt
 ) -> Figures:
     """Show the job until it ends, Ctrl-C or the time limit, then stop it."""
     figures = Figures()
@@ -184,7 +180,7 @@ def _update(figures: Figures, client: JobClient) -> None:
         return
     figures.url = f"{server.url}/jobs/{client.get_job_id()}/metrics"
     of_rules = [f"{pipeline.RULES_OPERATOR}.{name}" for name in _OF_RULES]
-    values = _get(f"{figures.url}?get={quote(','.join([*METRICS, *of_rules]))}")
+    values = get_metrics(figures.url, [*METRICS, *of_rules])
     if values is None:
         return
     figures.metrics = values
@@ -193,16 +189,6 @@ def _update(figures: Figures, client: JobClient) -> None:
     figures.caught = rules["caught"]
     figures.false_alerts = rules["falseAlerts"]
     figures.by_rule = {rule: rules[f"alerts.{rule}"] for rule in RULES}
-
-
-def _get(url: str) -> Mapping[str, float] | None:
-    """Return the metrics; None if the server does not answer (not started yet, or stopped)."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=5) as answer:
-            return {entry["id"]: float(entry["value"]) for entry in json.load(answer)}
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return None
 
 
 def _summary(figures: Figures, directory: Path) -> str:

@@ -1,17 +1,21 @@
-"""Readers of the job's committed output: new lines of its files, or new records of its topics."""
+"""Readers of a job's committed output (new lines of its files, new records of its topics) and of its metrics."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-__all__ = ["Tail", "TopicTail", "end_offsets", "tail_files"]
+__all__ = ["Tail", "TopicTail", "end_offsets", "get_metrics", "metrics_url", "tail_files"]
 
 _NOT_READY = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -85,3 +89,33 @@ def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> dict[int
             if failure.args[0].code() not in _NOT_READY or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def get_metrics(url: str, names: Iterable[str]) -> Mapping[str, float] | None:
+    """Return metrics from the job's REST API; None if the server does not answer (not started yet, or stopped).
+
+    Args:
+        url: Where the job's metrics are: ``http://localhost:8081/jobs/<job-id>/metrics``.
+        names: The metrics.
+    """
+    answer = _get(f"{url}?get={quote(','.join(names))}")
+    return None if answer is None else {entry["id"]: float(entry["value"]) for entry in answer}
+
+
+def metrics_url(server: str) -> str | None:
+    """Return where a server's first job has its metrics; None if it does not answer, or has no job.
+
+    Args:
+        server: The REST API: ``http://localhost:8081``.
+    """
+    answer = _get(f"{server}/jobs")
+    return f"{server}/jobs/{answer['jobs'][0]['id']}/metrics" if answer and answer["jobs"] else None
+
+
+def _get(url: str) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5) as answer:
+            return json.load(answer)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return None
