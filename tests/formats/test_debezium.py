@@ -163,7 +163,9 @@ OTHERS = [
     (event("x", None, PUNE), "its op is 'x'"),
     (event("c"), "after is null"),
     (event("u", PUNE), "after is null"),
-    (event("c", None, "a"), r"Expected `object \| null`, got `str` - at `.*after`"),
+    (event("c", None, '{"_id": 1}'), "documents of MongoDB.*JsonRowDeserializationSchema"),
+    ({"op": "u", "updateDescription": {}, "after": "{}"}, "documents of MongoDB"),
+    ({**PUNE, "op": "c"}, "neither before nor after.*ExtractNewRecordState"),
     (5, "Expected `object"),
     ({"schema": {"type": "int64"}, "payload": event("c", None, PUNE)}, "the event's schema does not describe"),
 ]

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "formats"))
 
 from registry_server import RegistryServer
 
-from holdfast.common import RestartStrategies, Row, WatermarkStrategy
+from holdfast.common import RestartStrategies, Row, RowKind, Types, WatermarkStrategy
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import (
     KafkaOffsetsInitializer,
@@ -27,6 +28,8 @@ from holdfast.datastream.formats.avro import AvroSchema
 from holdfast.datastream.formats.avro_confluent import (
     ConfluentRegistryAvroDeserializationSchema,
     ConfluentRegistryAvroSerializationSchema,
+    DebeziumAvroDeserializationSchema,
+    DebeziumAvroSerializationSchema,
 )
 from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
 from holdfast.testing import InProcessEnvironment
@@ -77,6 +80,42 @@ def a_job_reads_and_writes_records_of_the_registry(
     read = ConfluentRegistryAvroDeserializationSchema.for_generic(PAYMENT, registry.url)
     values = [read.deserialize(message.value()) for message in read_all(kafka.bootstrap_servers, taken)]
     assert values == [{"shop": "a", "amount": 6}, {"shop": "b", "amount": 8}]
+
+
+ORDERS = Types.ROW_NAMED(["id", "city"], [Types.LONG(), Types.STRING()])
+
+
+def a_job_reads_and_writes_debeziums_events(
+    kafka: KafkaBroker, new_topic: Callable[..., str], registry: RegistryServer
+) -> None:
+    given, taken = new_topic(), new_topic()
+    write = DebeziumAvroSerializationSchema(ORDERS, given, registry.url)
+    rows = [Row(id=1, city="Pune"), Row.of_kind(RowKind.UPDATE_BEFORE, id=1, city="Pune")]
+    rows += [Row.of_kind(RowKind.UPDATE_AFTER, id=1, city="Bonn"), Row.of_kind(RowKind.DELETE, id=1, city="Bonn")]
+    produce(kafka.bootstrap_servers, given, [*write.serialize_changes(rows)[1], None])
+
+    def changes(topic: str) -> Any:
+        builder = KafkaSource.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_topics(topic)
+        schema = DebeziumAvroDeserializationSchema(ORDERS, registry.url)
+        source = builder.set_bounded(KafkaOffsetsInitializer.latest()).set_value_only_deserializer(schema).build()
+        env = InProcessEnvironment().set_restart_strategy(RestartStrategies.no_restart())
+        return env.from_source(source, WatermarkStrategy.no_watermarks(), "orders")
+
+    copy = DebeziumAvroSerializationSchema(ORDERS, taken, registry.url, primary_key=["id"])
+    record = KafkaRecordSerializationSchema(
+        topic=taken, key_serialization_schema=copy.keys(), value_serialization_schema=copy
+    )
+    sink = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(record)
+    sink = sink.set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE).set_transactional_id_prefix(taken)
+    stream = changes(given)
+    stream.sink_to(sink.build())
+    stream.get_execution_environment().execute("debezium")
+    with changes(taken).execute_and_collect() as results:
+        assert list(results) == rows
+    assert len(set(registry.schemas)) == 3  # of the events of both topics, and of the keys
+    produce(kafka.bootstrap_servers, taken, [b"no avro"])
+    with pytest.raises(UserCodeError, match=rf"(?s)byte 0 and 4 bytes.*topic {taken}, partition 0, offset \d"):
+        list(changes(taken).execute_and_collect())
 
 
 def a_record_that_is_not_avro_is_named_by_partition_and_offset(

@@ -15,9 +15,10 @@ from holdfast.common.typeinfo.base import shown
 from holdfast.connectors.schema_registry import SchemaRegistry
 from holdfast.errors import ConfigurationError, ServiceUnavailable
 
-__all__ = ["ConfluentRegistryAvroDeserializationSchema", "ConfluentRegistryAvroSerializationSchema"]
+__all__ = ["HEADER", "ConfluentRegistryAvroDeserializationSchema", "ConfluentRegistryAvroSerializationSchema"]
 
-_HEADER = struct.Struct(">bI")
+HEADER = struct.Struct(">bI")
+"""Byte 0, and the id of the schema."""
 
 
 class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
@@ -72,11 +73,11 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
             ValueError: the bytes are not a record with a schema id, or do not fit the schemas.
             ServiceUnavailable: the registry does not answer.
         """
-        if len(data) < _HEADER.size or data[0] != 0:
+        if len(data) < HEADER.size or data[0] != 0:
             raise ValueError(f"{shown(data)} does not begin with the id of a schema in a registry (byte 0 and 4 bytes)")
-        schema_id = _HEADER.unpack_from(data)[1]
+        schema_id = HEADER.unpack_from(data)[1]
         try:
-            record = self._schema.decode(data[_HEADER.size :], self._writer(schema_id))
+            record = self._schema.decode(data[HEADER.size :], self._writer(schema_id))
         except (ServiceUnavailable, ConfigurationError):
             raise  # the registry is to blame
         except Exception as error:  # fastavro raises whatever it meets
@@ -95,16 +96,16 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         return list(map(self.deserialize, data)) if columns is None else columns.as_list()
 
     def _as_columns(self, data: Sequence[bytes]) -> Columns | None:
-        if len(data) < 2 or len(data[0]) < _HEADER.size or data[0][0] != 0:
+        if len(data) < 2 or len(data[0]) < HEADER.size or data[0][0] != 0:
             return None
-        schema_id = _HEADER.unpack_from(data[0])[1]
+        schema_id = HEADER.unpack_from(data[0])[1]
         if schema_id not in self._columns:
             try:
                 self._columns[schema_id] = AvroColumns.of(self._writer(schema_id), self._schema)
             except (ConfigurationError, LookupError):
                 return None  # the registry has no such schema: the error of a record says so
         columns = self._columns[schema_id]
-        return None if columns is None else columns.of_values(data, data[0][: _HEADER.size])
+        return None if columns is None else columns.of_values(data, data[0][: HEADER.size])
 
     def _writer(self, schema_id: int) -> AvroSchema:
         writer = self._writers.get(schema_id)
@@ -155,5 +156,5 @@ class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
             ServiceUnavailable: the registry does not answer.
         """
         if not self._header:
-            self._header = _HEADER.pack(0, self._registry.register(self._subject, self._schema.text))
+            self._header = HEADER.pack(0, self._registry.register(self._subject, self._schema.text))
         return self._header + self._schema.encode(self._convert(value))

@@ -35,6 +35,7 @@ __all__ = [
     *(
         "JsonRowDeserializationSchema",
         "JsonRowSerializationSchema",
+        "from_instant",
         "json_reader",
         "plain_row",
         "to_instant",
@@ -319,7 +320,7 @@ def to_instant(text: str) -> Instant:
     return Instant((whole.replace(tzinfo=UTC) - _EPOCH) // _SECOND, int(f"{digits:0<9.9}"))
 
 
-def _from_instant(instant: Instant) -> str:
+def from_instant(instant: Instant) -> str:
     try:
         moment = _EPOCH + datetime.timedelta(seconds=instant.seconds)
     except OverflowError:
@@ -365,7 +366,7 @@ _READ: dict[str, tuple[Any, Convert | None]] = {
 _WRITE: dict[str, Convert | None] = {
     "BIG_INT": Decimal,  # written in full; msgspec's integers end at 64 bits
     "BIG_DEC": None,
-    "INSTANT": _from_instant,
+    "INSTANT": from_instant,
     "SQL_DATE": None,
     "SQL_TIME": lambda value: value.replace(tzinfo=UTC),
     "SQL_TIMESTAMP": lambda value: value.replace(tzinfo=UTC),
