@@ -21,6 +21,7 @@ LONG = [
     "connectors/test_postgres_cdc.py",
     "connectors/test_postgres_cdc_refusals.py",
     "connectors/test_postgres_sink.py",
+    "connectors/test_postgres_snapshots.py",
     "deploy/test_deployment_files.py",
     "docs/test_example_tests.py",
     "docs/test_site.py",

@@ -1,7 +1,7 @@
 """Short runs of the campaigns that ``make chaos`` runs for as long as it is told.
 
-Of the longest, a run of the suite takes one of two by chance, ``make test EFFORT=2 ARGS=tests/chaos`` both, for twice as
-long.
+Of the longest, a run of the suite takes one of two or three by chance, ``make test EFFORT=3 ARGS=tests/chaos`` all, for
+three times as long.
 """
 
 from __future__ import annotations

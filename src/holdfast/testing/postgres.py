@@ -103,7 +103,9 @@ class PostgresServer:
 
     def kill(self) -> int:
         """``kill -9`` for all processes of the server; returns their number when they are gone."""
-        pids = self._processes()
+        if pids := self._processes():
+            os.kill(pids[0], signal.SIGSTOP)  # no more children
+            pids = self._processes()
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -112,6 +114,8 @@ class PostgresServer:
             if time.monotonic() > deadline:
                 raise ConfigurationError(f"PostgreSQL's processes {pids} cannot be killed")
             time.sleep(0.02)  # the kernel tells their parent only
+        # A process that its new parent has not yet buried would pass for a server that runs.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
         return len(pids)
 
     def release(self) -> None:

@@ -41,6 +41,13 @@ _BYTES_PER_RECORD = 200
 _LEAST_BYTES = 4 << 20
 _POLL_S = 0.03
 _PATIENCE_S = 60.0
+_REWRITTEN = """
+SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
+WHERE c.relfilenode NOT IN (0, pg_relation_filenode(c.oid)) AND c.oid IN (
+    SELECT unnest(%(tables)s::regclass[])
+    UNION SELECT relid FROM unnest(%(tables)s::regclass[]) named, pg_partition_tree(named))
+"""
+"""The tables that have other files now than in the transaction's snapshot."""
 _log = logging.getLogger(__name__)
 
 
@@ -158,11 +165,21 @@ class PostgresCdcEnumerator:
             )  # fmt: skip
 
     def _hold(self, exported: str | None) -> None:
-        """Keep a snapshot for the readers: one that was exported, or a new one."""
-        self._holder = holder = self._server.connect()
-        holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        if exported is not None:
-            holder.execute(f"SET TRANSACTION SNAPSHOT '{exported}'")
+        """Keep a snapshot for the readers: one that was exported, or a new one.
+
+        Its transaction locks all tables against statements that rewrite or empty them: the snapshot would see no row then.
+        """
+        self._holder = holder = self._server.in_snapshot(exported)
+        try:
+            holder.execute(f"LOCK TABLE {', '.join(map(qualified, self._tables))} IN ACCESS SHARE MODE")
+        except libraries.psycopg().errors.LockNotAvailable as error:
+            self._server.locked(list(self._tables), error)
+        (rewritten,) = holder.execute(_REWRITTEN, {"tables": list(map(qualified, self._tables))}).fetchone()
+        if rewritten:
+            raise ServiceUnavailable(
+                f"{self._server.url}: {rewritten} was rewritten while the snapshot was taken; start again "
+                f"[{self._server.user}]"
+            )
         text, self._exported, now, position = holder.execute(
             "SELECT pg_current_snapshot()::text, pg_export_snapshot(), (extract(epoch FROM clock_timestamp()) * 1000)::int8"
             ", pg_current_wal_insert_lsn()::text"

@@ -71,6 +71,8 @@ class PostgresCdcReader:
         try:
             yield from self._read_chunk(part, max_batch) if "chunk" in part.payload else self._read_log(part, max_batch)
             complete = True
+        except psycopg.errors.LockNotAvailable as error:
+            self._server.locked([part.payload["chunk"]["table"]], error)
         except (psycopg.Error, psycopg2.Error, OSError) as error:
             self._disconnect()
             if "chunk" not in part.payload:
@@ -133,9 +135,7 @@ class PostgresCdcReader:
         """A connection in a transaction that has the snapshot."""
         if self._sql is None or self._snapshot != snapshot:
             self._close_sql()
-            self._sql = self._server.connect()
-            self._sql.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._sql.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            self._sql = self._server.in_snapshot(snapshot)
             self._snapshot = snapshot
         return self._sql
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,13 +11,15 @@ from holdfast.common.secrets import masked
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.pgoutput import parse_lsn
-from holdfast.connectors.postgres.sql import quoted
+from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.values import SESSION
 from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 
 __all__ = ["Server", "Slot", "application_name", "generation_of"]
 
 _OLDEST = 130_000
+_LOCK_MS = 10_000
+"""How long a reader of a snapshot waits for a statement that changes its table, or waits to."""
 _LASTING = (
     "password authentication failed",
     "no password supplied",
@@ -92,6 +95,33 @@ class Server:
             return psycopg.connect(settings.pop("dsn"), autocommit=True, **settings, **more)
         except psycopg.Error as error:
             self.failed("cannot connect", error)
+
+    def in_snapshot(self, snapshot: str | None) -> Any:
+        """Open a connection in a transaction that has a snapshot; None: a new one."""
+        connection = self.connect()
+        connection.execute(f"SET lock_timeout = {_LOCK_MS}")
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot is not None:
+            connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        return connection
+
+    def locked(self, tables: Sequence[str], error: Exception) -> NoReturn:
+        """Raise the error of a reader that waits for statements that change its tables, or wait to.
+
+        Raises:
+            ServiceUnavailable: always; the next attempt reads under a new snapshot, behind those statements.
+        """
+        with self.connect() as connection:
+            found = connection.execute(
+                "SELECT DISTINCT pid, left(query, 200) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+                "WHERE relation = ANY (%s::regclass[]::oid[]) AND mode = 'AccessExclusiveLock'",
+                ([qualified(table) for table in tables],),
+            ).fetchall()
+        by = "; ".join(f"process {pid}: {query}" for pid, query in found) or "they are gone by now"
+        raise ServiceUnavailable(
+            f"{', '.join(tables)} cannot be read: a statement changes the table, or waits to ({by}). The next attempt takes "
+            f"a new snapshot behind it [{self.user}]"
+        ) from error
 
     def replication(self) -> Any:
         """Open a connection for the replication protocol.

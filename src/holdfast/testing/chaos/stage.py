@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.testing.chaos.topics import Watcher
+    from holdfast.testing.postgres import PostgresServer
+    from holdfast.testing.tcp_proxy import TcpProxy
 
 __all__ = ["JOB_NAME", "Stage"]
 
@@ -84,6 +86,9 @@ class Stage:
         """Upper limit of a fault's duration."""
         self.proxies: list[KafkaProxy] = []
         """The proxies between the job and each broker, if the scenario has them."""
+        self.database: PostgresServer
+        """The database, if the scenario has one; the job reaches it through a proxy."""
+        self.database_proxy: TcpProxy
         self._ended = 0
         self._kafka: KafkaCluster | None = None
         self._drivers: list[DriverProcess] = []

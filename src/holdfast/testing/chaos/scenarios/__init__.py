@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.testing.chaos.scenario import Scenario
+from holdfast.testing.chaos.scenarios.cdc import Cdc
 from holdfast.testing.chaos.scenarios.changelogs import Changelogs
 from holdfast.testing.chaos.scenarios.hosts import Hosts
 from holdfast.testing.chaos.scenarios.input import InputScenario
@@ -18,5 +19,5 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, type[Scenario]] = {
     scenario.name: scenario
-    for scenario in (Processes, Large, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts, Changelogs, Standby)
+    for scenario in (Processes, Large, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts, Changelogs, Standby, Cdc)
 }
