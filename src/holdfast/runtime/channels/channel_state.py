@@ -158,7 +158,9 @@ class ChannelState:
         """Add the input of a new epoch; ``watermark``: the event time that the subtask has reached."""
         if self._waiting and not any(lane.frames for lane in merge.lanes.values()):
             last = self._waiting[-1].merge
-            if last.lanes.keys() == merge.lanes.keys():  # the new input only moves the barriers
+            # A lane whose sender is further may hold records of another one (`sort`): event time moves behind all of them.
+            still = last.all_processed or merge.end <= watermark
+            if still and last.lanes.keys() == merge.lanes.keys():  # the new input only moves the barriers
                 for name, lane in last.lanes.items():
                     lane.barrier = merge.lanes[name].barrier
                 merge.store.close()

@@ -39,7 +39,8 @@ def outside_of_libraries(frame: FrameType) -> FrameType:
 
 def place_of(frame: FrameType) -> str:
     """The line at which a function is, with its text, e.g. ``lookup (/srv/job.py:12): await client.get(url)``."""
-    return _place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    line = frame.f_lineno or frame.f_code.co_firstlineno  # some instructions have no line
+    return _place(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
 def place_in_dump(dump: str, base: tuple[str, str]) -> str:
