@@ -84,8 +84,10 @@ class Carried(InProcessExecutor):
         return [pickle.loads(report) for report in reports]
 
 
-def driver(width: int, epochs: int) -> dict[str, Any]:
-    """The costs of an epoch of this width, driver and tasks apart."""
+def driver(
+    width: int, epochs: int, splits: int = 1, settings: Sequence[str] = (), backend: str = "hashmap"
+) -> dict[str, Any]:
+    """The costs of an epoch of this width, driver and tasks apart; the source has ``splits`` for each subtask."""
     work = jobs.scratch()
     executors: list[Carried] = []
 
@@ -118,8 +120,8 @@ def driver(width: int, epochs: int) -> dict[str, Any]:
         taken.append((time.process_time(), running.tasks_s))
 
     try:
-        env = Environment(jobs.settings(work, "hashmap"))
-        declare(env, width, WARM_UP + epochs)
+        env = Environment(jobs.settings(work, backend, settings))
+        declare(env, width, WARM_UP + epochs, splits)
         outcome = jobs.run(env, "width", note)
         told = [stats for _, stats in outcome.epochs][WARM_UP:]
         count = len(outcome.epochs)
@@ -134,7 +136,7 @@ def driver(width: int, epochs: int) -> dict[str, Any]:
             "frames": round(sum(executor.frames.values()) / count),
             "barrier_frames": round(executor.frames[True] / count),
             **{f"{name}_kib": round(size / count / 1024, 1) for name, size in executor.bytes.items()},
-            "ok": outcome.events == RECORDS * width * count,
+            "ok": outcome.events == max(RECORDS // splits, 1) * splits * width * count,
         }
     finally:
         jobs.tidy(work)

@@ -8,48 +8,56 @@ from typing import Any
 
 from benchmarks import jobs
 from benchmarks.lone import Count
-from holdfast.common import WatermarkStrategy
+from holdfast.common import TimestampAssigner, WatermarkStrategy
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.datastream import StreamExecutionEnvironment
 
 RECORDS = 10
-"""Records of a subtask in an epoch."""
+"""Records of a subtask in an epoch, or one of each of its splits if there are more of these."""
 PARALLELISM = 1024
 """The max parallelism of the job: more than any width."""
 
 
 class Splits:
-    """A source with one split per subtask, and records in each of them in every epoch."""
+    """A source with some splits for each subtask, and a few records in each of them in every epoch.
+
+    What it stores is as large as what `KafkaSource` stores of as many partitions.
+    """
 
     bounded = True
 
-    def __init__(self, width: int, epochs: int) -> None:
-        self.width = width
+    def __init__(self, width: int, epochs: int, each: int) -> None:
+        self.splits = width * each
+        self.records = max(RECORDS // each, 1)
         self.epochs = epochs
 
     def create_enumerator(self, job: JobInfo, uid: str) -> _SplitsEnumerator:
-        return _SplitsEnumerator(self.width, self.epochs)
+        return _SplitsEnumerator(self)
 
     def create_reader(self, context: ReaderContext) -> _SplitsReader:
-        return _SplitsReader(self.width)
+        return _SplitsReader(self)
 
 
 class _SplitsEnumerator:
-    def __init__(self, width: int, epochs: int) -> None:
-        self._width = width
-        self._epochs = epochs
+    def __init__(self, source: Splits) -> None:
+        self._records = source.records
+        self._epochs = source.epochs
+        self._names = [f"payments-{n}" for n in range(source.splits)]
         self._next = 0
 
     def start(self, state: Any | None) -> None:
-        self._next = state or 0
+        self._next = 0 if state is None else state["partitions"][0][2]
 
     def plan(self, max_records: int) -> EpochInput:
         epoch, self._next = self._next, self._next + 1
-        ranges = [SplitRange(f"split-{n}", epoch, epoch + 1, RECORDS) for n in range(self._width)]
+        ranges = [SplitRange(name, epoch, epoch + 1, self._records) for name in self._names]
         return EpochInput(tuple(ranges), finished=self._next >= self._epochs)
 
-    def snapshot(self) -> int:
-        return self._next
+    def snapshot(self) -> Any:
+        return {
+            "version": 1,
+            "partitions": [["payments", n, self._next, -1, True, False, 7] for n in range(len(self._names))],
+        }
 
     def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
         pass
@@ -62,20 +70,26 @@ class _SplitsEnumerator:
 
 
 class _SplitsReader:
-    def __init__(self, width: int) -> None:
-        self._width = width
+    def __init__(self, source: Splits) -> None:
+        self._splits, self._records = source.splits, source.records
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        first = (part.start * self._width + int(part.split.removeprefix("split-"))) * RECORDS
-        yield Batch([first + n for n in range(RECORDS)])
+        first = (part.start * self._splits + int(part.split.removeprefix("payments-"))) * self._records
+        yield Batch([first + n for n in range(self._records)])
 
     def close(self) -> None:
         pass
 
 
-def declare(env: StreamExecutionEnvironment, width: int, epochs: int) -> None:
-    """Declare the job: a source and a keyed count, with ``width`` subtasks each."""
+class _Number(TimestampAssigner):
+    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
+        return value
+
+
+def declare(env: StreamExecutionEnvironment, width: int, epochs: int, splits: int = 1) -> None:
+    """Declare the job: a source with event time, ``splits`` for each subtask, and a keyed count; both ``width`` wide."""
     env.set_parallelism(width)
     env.set_max_parallelism(PARALLELISM)
-    records = env.from_source(Splits(width, epochs), WatermarkStrategy.no_watermarks(), "splits")
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(_Number())
+    records = env.from_source(Splits(width, epochs, splits), strategy, "splits")
     records.key_by(lambda n: n % (RECORDS * width)).process(Count()).sink_to(jobs.Discard())
