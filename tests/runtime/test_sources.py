@@ -136,3 +136,9 @@ def test_checkpoints_before_splits_told_their_parallelism_take_that_of_their_ope
     stored = SourceState(None, {name: {"max_timestamp": 5, "owner": 0} for name in "abcd"})
     assert sorted(owners(progress(stored, parallelism=2, dealt=1)).values()) == [0, 0, 1, 1]
     assert sorted(owners(progress(stored, parallelism=2, dealt=2)).values()) == [0, 0, 0, 0]
+
+
+def a_new_split_begins_at_the_time_that_its_source_knows():
+    source = progress()
+    (assignment,) = source.assignments(PlannedInput(EpochInput((SplitRange("a", 0, 1, since=700),)), None)).values()
+    assert assignment.splits["a"].max_timestamp == 700

@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, runtime_checkable
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import ListPart
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.values.type_variables import IN, T
 from holdfast.errors import ConfigurationError, IncompatibleState
@@ -87,6 +88,8 @@ class SplitRange:
     last: bool = False
     """Whether the split ends with this range, and then no longer holds the watermark back. A range with ``start == end``
     holds no records and only announces its split, which holds the watermark back from then on."""
+    since: int = MIN_TIMESTAMP
+    """The highest timestamp before a new split, in ms, of a source that knows it: records behind it may be late."""
 
 
 @dataclass(frozen=True)

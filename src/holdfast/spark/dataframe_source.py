@@ -31,7 +31,7 @@ from holdfast.spark.stored_rows import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DataFrameSource"]
+__all__ = ["DataFrameReader", "DataFrameSource", "columns_form", "shown_columns"]
 
 _VERSION = 1
 
@@ -99,8 +99,7 @@ class DataFrameSource:
     @property
     def form(self) -> list[list[str]]:
         """The columns' names and types, and the event time's, as plain data."""
-        columns = [[each.name, str(each.type)] for each in self.columns]
-        return [*columns, ["event time", self.event_time]] if self.event_time is not None else columns
+        return columns_form(self.columns, self.event_time)
 
     def create_enumerator(self, job: JobInfo, uid: str) -> DataFrameEnumerator:
         """Create the enumerator."""
@@ -112,16 +111,23 @@ class DataFrameSource:
         check_form(state, ("version", "columns", "rows", "counted"), "source of a DataFrame", (_VERSION,))
         if state["columns"] != self.form:
             raise IncompatibleState(
-                f"it is one in a DataFrame with the columns {_shown(state['columns'])}, and the program's has "
-                f"{_shown(self.form)}; run it with the same columns"
+                f"it is one in a DataFrame with the columns {shown_columns(state['columns'])}, and the program's "
+                f"has {shown_columns(self.form)}; run it with the same columns"
             )
 
     def create_reader(self, context: ReaderContext) -> DataFrameReader:
         """Create a reader."""
-        return DataFrameReader(self, context.job.storage_config)
+        return DataFrameReader(self.columns, self.timestamped, context.job.storage_config)
 
 
-def _shown(form: list[list[str]]) -> str:
+def columns_form(columns: Any, event_time: str | None) -> list[list[str]]:
+    """The names and types of columns, and the event time's name, as plain data."""
+    form = [[each.name, str(each.type)] for each in columns]
+    return [*form, ["event time", event_time]] if event_time is not None else form
+
+
+def shown_columns(form: list[list[str]]) -> str:
+    """The form of columns, for messages."""
     return ", ".join(f"{name} ({kind})" for name, kind in form)
 
 
@@ -208,11 +214,17 @@ class DataFrameEnumerator:
 
 
 class DataFrameReader:
-    """Reads ranges of partitions, as columns."""
+    """Reads ranges of partitions, as columns.
 
-    def __init__(self, source: DataFrameSource, config: Mapping[str, str]) -> None:
-        self._timestamped = source.timestamped
-        self._make_rows = make_rows(source.columns)
+    Args:
+        columns: Their ``pyarrow.Schema``.
+        timestamped: Whether the rows have timestamps.
+        config: The settings of the storage.
+    """
+
+    def __init__(self, columns: Any, timestamped: bool, config: Mapping[str, str]) -> None:
+        self._timestamped = timestamped
+        self._make_rows = make_rows(columns)
         self._parts = OpenParts(config)
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:

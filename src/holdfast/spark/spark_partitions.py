@@ -1,4 +1,4 @@
-"""What Spark does for a source of a DataFrame: checks it, and has its tasks write the partitions."""
+"""What Spark does for a source of a DataFrame, or of a stream's batches: checks it, has its tasks write the partitions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["check_event_time", "check_frame", "spark_partitions"]
+__all__ = ["check_event_time", "check_frame", "check_session", "spark_partitions", "write_partitions"]
 
-_WRITTEN = "partition int, number int, name string, rows long"
+_WRITTEN = "partition int, number int, name string, rows long, latest long"
+_DESCRIPTION = "spark.job.description"
 _TIMES = ("TimestampType", "TimestampNTZType", "DateType")
 _NUMBERS = ("LongType", "IntegerType", "ShortType", "ByteType")
 
@@ -28,23 +29,32 @@ def check_frame(frame: object) -> None:
         TypeError: it is no DataFrame.
         ConfigurationError: it is a streaming one, or its session is one of Spark Connect, or stopped.
     """
+    if check_session(frame, "from_spark()").isStreaming:
+        raise ConfigurationError(
+            "from_spark() takes batch DataFrames, and this one is a streaming DataFrame; give it to from_spark_stream()"
+        )
+
+
+def check_session(frame: object, call: str) -> DataFrame:
+    """Check that this is a DataFrame of a session that runs.
+
+    Raises:
+        TypeError: it is no DataFrame.
+        ConfigurationError: its session is one of Spark Connect, or stopped.
+    """
     from pyspark.sql import DataFrame
 
     if not isinstance(frame, DataFrame):
         given = f"{type(frame).__module__}.{type(frame).__name__}"
-        raise TypeError(f"from_spark() takes a pyspark.sql.DataFrame, not a {given}.")
+        raise TypeError(f"{call} takes a pyspark.sql.DataFrame, not a {given}.")
     if ".connect." in type(frame).__module__:
         raise ConfigurationError(
-            "from_spark() got a DataFrame of a Spark Connect session, which has no SparkContext for the job to run on; take "
+            f"{call} got a DataFrame of a Spark Connect session, which has no SparkContext for the job to run on; take "
             "a session of SparkSession.builder.master(...), or write Parquet files and read them with a FileSource"
         )
     if frame.sparkSession.sparkContext._jsc is None:
-        raise ConfigurationError("from_spark() got a DataFrame whose SparkSession is stopped; make both anew")
-    if frame.isStreaming:
-        raise ConfigurationError(
-            "from_spark() takes batch DataFrames, and this one is a streaming DataFrame; read its source with a KafkaSource "
-            "or a FileSource"
-        )
+        raise ConfigurationError(f"{call} got a DataFrame whose SparkSession is stopped; make both anew")
+    return frame
 
 
 def check_event_time(schema: StructType, event_time: str | None) -> None:
@@ -72,7 +82,31 @@ def spark_partitions(frame: DataFrame, event_time: str | None, writer: PartsWrit
         ConfigurationError: it cannot be computed.
         SparkGone: the session is stopped.
     """
-    from holdfast.runtime.host.shipping import SparkJobFailed, is_local, portable, ship_package, spark_failure
+    from holdfast.runtime.host.shipping import SparkJobFailed
+
+    try:
+        return write_partitions(frame, event_time, writer, f"Rows of a DataFrame, to {writer.prefix}")
+    except SparkJobFailed as failure:
+        raise ConfigurationError(f"the DataFrame cannot be computed: {failure}") from failure
+
+
+def write_partitions(
+    frame: DataFrame, event_time: str | None, writer: PartsWriter, description: str, *, ordered: bool = False
+) -> Iterable[WrittenPart]:
+    """Have each partition of a DataFrame written by the task that computes it.
+
+    Args:
+        frame: A batch DataFrame.
+        event_time: The column of the event time.
+        writer: What the tasks write with.
+        description: The job's description in Spark's UI.
+        ordered: Whether each partition is sorted by event time; rows of one time keep their order.
+
+    Raises:
+        SparkJobFailed: it cannot be computed.
+        SparkGone: the session is stopped.
+    """
+    from holdfast.runtime.host.shipping import is_local, portable, ship_package, spark_failure
 
     context = frame.sparkSession.sparkContext
     if context._jsc is None:
@@ -85,17 +119,15 @@ def spark_partitions(frame: DataFrame, event_time: str | None, writer: PartsWrit
 
         return task(TaskContext.get().partitionId(), batches)
 
+    before = context.getLocalProperty(_DESCRIPTION)
     try:
-        context.setJobDescription(f"Rows of a DataFrame, to {writer.prefix}")
-        found = _selected(frame, event_time).mapInArrow(write, _WRITTEN).collect()
+        context.setLocalProperty(_DESCRIPTION, description)
+        found = _selected(frame, event_time, ordered).mapInArrow(write, _WRITTEN).collect()
     except Exception as error:
-        failure = spark_failure(error, is_local(context.master), stopped=context._jsc is None)
-        if not isinstance(failure, SparkJobFailed):
-            raise failure from error
-        raise ConfigurationError(f"the DataFrame cannot be computed: {failure}") from error
+        raise spark_failure(error, is_local(context.master), stopped=context._jsc is None) from error
     finally:
         if context._jsc is not None:
-            context.setLocalProperty("spark.job.description", None)
+            context.setLocalProperty(_DESCRIPTION, before)
     return [WrittenPart(*row) for row in found]
 
 
@@ -109,13 +141,13 @@ class _WriteTask:
         arrow = pyarrow()
         parts = list(self._writer.write(partition, batches))
         if parts:
-            kinds = [arrow.int32(), arrow.int32(), arrow.string(), arrow.int64()]
+            kinds = [arrow.int32(), arrow.int32(), arrow.string(), arrow.int64(), arrow.int64()]
             columns = [arrow.array(values, kind) for values, kind in zip(zip(*parts, strict=True), kinds, strict=True)]
             yield arrow.RecordBatch.from_arrays(columns, names=list(WrittenPart._fields))
 
 
-def _selected(frame: DataFrame, event_time: str | None) -> DataFrame:
-    """The columns with wall clocks in place of moments, and the event time in ms as another one."""
+def _selected(frame: DataFrame, event_time: str | None, ordered: bool) -> DataFrame:
+    """The columns with wall clocks in place of moments, and the event time in ms as another one, perhaps in its order."""
     from pyspark.sql import functions as F
 
     columns = []
@@ -126,7 +158,12 @@ def _selected(frame: DataFrame, event_time: str | None) -> DataFrame:
         kinds = {field.name: type(field.dataType).__name__ for field in frame.schema.fields}
         column = F.col(_quoted(event_time))
         time = F.unix_millis(column.cast("timestamp")) if kinds[event_time] in _TIMES else column.cast("long")
-        columns.append(time.alias("event time of " + "/".join(kinds)))
+        name = "event time of " + "/".join(kinds)
+        columns.append(time.alias(name))
+        if ordered:
+            place = f"place by {name}"
+            selected = frame.select(*columns).withColumn(place, F.monotonically_increasing_id())
+            return selected.sortWithinPartitions(F.col(_quoted(name)), F.col(_quoted(place))).drop(place)
     return frame.select(*columns)
 
 

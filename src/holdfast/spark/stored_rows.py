@@ -51,6 +51,8 @@ class WrittenPart(NamedTuple):
     """Its place among those of the partition; -1: the rows are refused."""
     name: str
     rows: int
+    latest: int | None = None
+    """The highest event time of its rows, in ms."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,14 @@ class PartsWriter:
                 writer.write_batch(batch)
         name = f"{self.prefix}{partition:05d}-{number:05d}-{attempt}"
         storage.put(name, memoryview(out.getvalue()))
-        return WrittenPart(partition, number, name, sum(batch.num_rows for batch in batches))
+        rows = sum(batch.num_rows for batch in batches)
+        return WrittenPart(partition, number, name, rows, None if self.event_time is None else _latest(batches))
+
+
+def _latest(batches: list[Any]) -> int | None:
+    return max(
+        (int(batch.column(batch.num_columns - 1).to_numpy().max()) for batch in batches if batch.num_rows), default=None
+    )
 
 
 def _is_time(kind: Any) -> bool:

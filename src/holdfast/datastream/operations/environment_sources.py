@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.common.typeinfo import TypeInformation
@@ -173,6 +173,43 @@ class EnvironmentSources:
 
         source = DataFrameSource.of(df, event_time)
         return self._from_source(source, watermark_strategy or WatermarkStrategy.no_watermarks(), source_name, None)
+
+    def from_spark_stream(
+        self,
+        sdf: DataFrame,
+        watermark_strategy: WatermarkStrategy | None = None,
+        *,
+        event_time: str | None = None,
+        source_name: str = "Streaming DataFrame",
+        trigger: Mapping[str, Any] | None = None,
+        output_mode: str = "append",
+    ) -> DataStream[Row]:
+        """Create a stream of the rows of a streaming DataFrame, of any source that Spark has, as columns of Arrow.
+
+        Spark runs the query in the driver. Its tasks store the rows of each batch with the job's checkpoints, and Spark
+        completes the batch when a checkpoint that has read it is complete. The rows are deleted then.
+
+        Args:
+            sdf: The DataFrame. A timestamp becomes a wall clock of the session's time zone, a struct a Row.
+            watermark_strategy: Timestamps and watermarks. Without it, they are those of ``sdf.withWatermark``; if there are
+                none either, event time stands still.
+            event_time: The column with the rows' timestamps: a timestamp, a date, or a whole number in ms; by default the
+                one with a watermark.
+            source_name: The source's name, for plans, metrics and messages.
+            trigger: The arguments of ``DataStreamWriter.trigger``, e.g. ``{"processingTime": "5 seconds"}``. With
+                ``{"availableNow": True}`` the stream ends when all is read that was there at the start.
+            output_mode: For a DataFrame with an aggregation: ``append``, ``update`` or ``complete``. Each batch's rows are
+                elements.
+
+        Raises:
+            TypeError: this is no DataFrame.
+            ConfigurationError: it is a batch DataFrame, or its session is stopped or one of Spark Connect; a column has a
+                type that cannot be carried, or cannot be the event time; its source cannot replay a batch.
+        """
+        from holdfast.spark.stream_query import stream_source  # needs pyarrow
+
+        source, declared = stream_source(sdf, event_time, trigger, output_mode)
+        return self._from_source(source, watermark_strategy or declared, source_name, None)
 
     def socket_text_stream(self, hostname: str, port: int) -> DataStream[str]:
         """Create a stream of text lines from a TCP server (e.g. ``nc -lk 9000``), read by one subtask.

@@ -86,7 +86,7 @@ class SourceProgress:
         reading = {part.split for part in planned.input.ranges if part.start != part.end}
         for part in planned.input.ranges:
             ranges[self._own(part.split)].append(part)
-            self._splits.setdefault(part.split, SplitTime())
+            self._splits.setdefault(part.split, SplitTime(part.since))
         splits: list[dict[str, SplitTime]] = [{} for _ in range(self.vertex.parallelism)]
         for name, time in self._splits.items():
             splits[self._own(name)][name] = replace(time, idle=self._is_silent(name) and name not in reading, heard=False)

@@ -79,7 +79,7 @@ class SplitMerge:
         """Yield each batch with its timestamps, its late records, and the watermark behind it."""
         waiting: dict[str, deque[SplitRange]] = {}
         for part in self._assignment.ranges:
-            self.splits.setdefault(part.split, SplitTime())
+            self.splits.setdefault(part.split, SplitTime(part.since))
             waiting.setdefault(part.split, deque()).append(part)
         times = CombinedTime()
         for name in self.splits:

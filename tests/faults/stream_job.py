@@ -1,0 +1,93 @@
+"""The job of ``test_killed_spark_stream.py``: the rows of a streaming DataFrame, by key, to files.
+
+It kills itself in the phase it is told. Arguments: a directory, the phase (empty: none), and whether Spark itself runs the
+query (``spark``) or a model of it (``model``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.common import Configuration, Encoder, Types, WatermarkStrategy
+from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink
+from holdfast.spark import stream_source
+from holdfast.spark.stream_source import SparkStreamEnumerator, SparkStreamSource
+from holdfast.testing import InProcessEnvironment
+
+sys.path.append(str(Path(__file__).parents[1]))
+from engine.model_of_spark import COLUMNS, ModelOfSpark
+
+BATCHES = 16
+SIZE = 60
+PHASES: dict[str, tuple[Any, str, bool, int]] = {
+    "before the rows of the first batch are stored": (SparkStreamEnumerator, "_store", False, 1),
+    "the rows are stored, their list is not": (stream_source, "write_manifest", False, 1),
+    "before the first checkpoint": (CheckpointLog, "complete", False, 1),
+    "after the first checkpoint, amid the batch": (CheckpointLog, "complete", True, 1),
+    "the list is stored": (stream_source, "write_manifest", True, 2),
+    "before a checkpoint": (CheckpointLog, "complete", False, 4),
+    "after a checkpoint": (CheckpointLog, "complete", True, 5),
+    "before Spark may complete the batch": (SparkStreamEnumerator, "checkpoint_completed", False, 6),
+    "after the rows are deleted": (SparkStreamEnumerator, "checkpoint_completed", True, 6),
+    "before the function returns": (SparkStreamEnumerator, "take", True, 1),
+    "before the rows of a later batch are stored": (SparkStreamEnumerator, "_store", False, 2),
+    "before the end": (SparkStreamEnumerator, "close", False, 1),
+}
+"""A function, whether the process dies after it, and in which call."""
+
+
+def arm(phase: str) -> None:
+    owner, name, after, calls = PHASES[phase]
+    original: Callable[..., Any] = getattr(owner, name)
+    made = 0
+
+    def hooked(*arguments: Any, **named: Any) -> Any:
+        nonlocal made
+        made += 1
+        number = made
+        if number == calls and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*arguments, **named)
+        if number == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, hooked)
+
+
+def model(env: Any) -> Any:
+    batches = [[(f"shop {n % 7}", n) for n in range(i * SIZE, (i + 1) * SIZE)] for i in range(BATCHES)]
+    source = SparkStreamSource(COLUMNS, ModelOfSpark(batches))
+    return env.from_source(source, WatermarkStrategy.no_watermarks(), "rows")
+
+
+def on_spark(env: Any, directory: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    reader = spark.readStream.schema("shop string, n long").option("maxFilesPerTrigger", 1)
+    return env.from_spark_stream(reader.json(f"{directory}/in"), trigger={"availableNow": True}, source_name="rows")
+
+
+def main(directory: str, phase: str, by: str) -> None:
+    if phase:
+        arm(phase)
+    configuration = Configuration()
+    configuration.set_string("execution.checkpointing.dir", f"file://{directory}/checkpoints")
+    configuration.set_string("holdfast.epoch.max-records", "25")
+    env = InProcessEnvironment(configuration).set_parallelism(2)
+    rows = model(env) if by == "model" else on_spark(env, directory)
+    lines = rows.key_by(lambda row: row.shop).map(lambda row: str(row.n), Types.STRING())
+    sink = FileSink.for_row_format(f"{directory}/out", Encoder.simple_string_encoder())
+    lines.sink_to(sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build())
+    env.execute("rows")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
