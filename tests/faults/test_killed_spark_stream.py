@@ -1,7 +1,7 @@
 """A streaming DataFrame loses and repeats nothing when the driver, and with it the query, dies in any phase (``kill -9``).
 
 A run of the suite tries some phases by chance with a model of Spark's query, which keeps a checkpoint location as Spark
-does, and one with Spark itself; ``make test EFFORT=12 ARGS=tests/faults/test_killed_spark_stream.py`` tries all of them with both.
+does, and one with Spark itself. All of them: ``make test EFFORT=12 ARGS=tests/faults/test_killed_spark_stream.py``.
 """
 
 from __future__ import annotations
