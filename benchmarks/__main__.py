@@ -36,6 +36,7 @@ COMMANDS = {
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
     "large": "cost of changing a map of a million entries and a long list",
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",
+    "cdc": "rows of PostgreSQL: snapshot, log, lag, one large transaction and its memory; rows written to a table",
     "clipped": "bytes read to restore one eighth of another subtask's key groups",
     "sliding": "windows of an hour that slide by a minute, beside windows of a minute",
     "async_io": "async I/O with answers after 10 ms, beside plain asyncio",

@@ -115,7 +115,8 @@ class PostgresServer:
                 raise ConfigurationError(f"PostgreSQL's processes {pids} cannot be killed")
             time.sleep(0.02)  # the kernel tells their parent only
         # A process that its new parent has not yet buried would pass for a server that runs.
-        (self._data / "postmaster.pid").unlink(missing_ok=True)
+        for lock in (self._data / "postmaster.pid", self.directory / f".s.PGSQL.{self.port}.lock"):
+            lock.unlink(missing_ok=True)
         return len(pids)
 
     def release(self) -> None:

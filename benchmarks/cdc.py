@@ -1,0 +1,189 @@
+"""Change data of PostgreSQL: the rows of a snapshot and of the log, and rows written to a table, five columns each.
+
+The connectors run without Spark, one subtask each, so that the figures hold nothing else; the server has the other core. The
+lag is that of single rows, from the return of their commit to the element. A transaction of many rows is read last, with the
+memory of the reader and of the server's process that decodes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from holdfast.common import Row, Types
+from holdfast.connectors.base import Committable, JobInfo, ReaderContext, WriterContext
+from holdfast.datastream.connectors.postgres import PostgresCdcSource, PostgresSink
+from holdfast.testing.postgres import PostgresServer
+
+_ROWS = Types.ROW_NAMED(
+    ["id", "name", "amount", "at", "kind"],
+    [Types.LONG(), Types.STRING(), Types.BIG_DEC(), Types.SQL_TIMESTAMP(), Types.INT()],
+)
+_COLUMNS = "(id int8 PRIMARY KEY, name text, amount numeric(12, 2), at timestamp, kind int)"
+_FILL = (
+    "INSERT INTO events SELECT i, 'customer ' || i % 10007, (i % 99991) / 100.0, "
+    "timestamp '2026-01-01' + i * interval '1 second', i % 7 FROM generate_series({} + 1, {}) i"
+)
+_BATCH = 4096
+_EVERY = 50
+"""Batches between two looks at the memory."""
+_LAGS = 200
+
+
+class _Reader:
+    """A source that is read epoch by epoch."""
+
+    def __init__(self, server: PostgresServer, mode: Any) -> None:
+        self.source: Any = PostgresCdcSource(server.url(), {"public.events": _ROWS}, f"bench_{mode}", changelog_mode=mode)
+        job = JobInfo("bench", "bench", 1, None)
+        self.enumerator: Any = self.source.create_enumerator(job, "source")
+        self.enumerator.start(None)
+        self.reader = self.source.create_reader(ReaderContext(job, "source", 0, 1))
+
+    def read(self, elements: int, each: Callable[[], None] = lambda: None) -> None:
+        """Read so many elements."""
+        while elements > 0:
+            self.enumerator.wait(1.0)
+            for part in self.enumerator.plan(100_000).ranges:
+                for batch in self.reader.read(part, _BATCH):
+                    elements -= len(batch.values)
+                    each()
+            self.enumerator.checkpoint_completed(1, self.enumerator.snapshot())
+        assert elements == 0, f"{-elements} elements too many"
+
+    def close(self) -> None:
+        self.reader.close()
+        self.enumerator.close()
+
+
+def _postmaster(server: PostgresServer) -> psutil.Process:
+    return psutil.Process(int((server.directory / "data" / "postmaster.pid").read_text().split()[0]))
+
+
+def _server_cpu(server: PostgresServer) -> float:
+    first = _postmaster(server)
+    times = first.cpu_times()
+    spent = times.user + times.system + times.children_user + times.children_system
+    for child in first.children():
+        try:
+            spent += sum(child.cpu_times()[:2])
+        except psutil.Error:
+            continue  # it has ended, and counts among the children of the first one from now on
+    return float(spent)
+
+
+@contextmanager
+def _measured(server: PostgresServer, figures: dict[str, Any], name: str, rows: int) -> Iterator[None]:
+    """Rows a second, and the processor time of a million rows here and in the server."""
+    began, own, servers = time.perf_counter(), time.process_time(), _server_cpu(server)
+    yield
+    figures[f"{name}_per_s"] = round(rows / (time.perf_counter() - began))
+    figures[f"{name}_cpu_s_per_m"] = round((time.process_time() - own) / rows * 1e6, 2)
+    figures[f"{name}_server_cpu_s_per_m"] = round((_server_cpu(server) - servers) / rows * 1e6, 2)
+
+
+def _read(server: PostgresServer, rows: int, figures: dict[str, Any]) -> None:
+    server.execute(_FILL.format(0, rows))
+    reader = _Reader(server, "all")
+    with _measured(server, figures, "snapshot", rows):
+        reader.read(rows)
+    for start in range(rows, 2 * rows, 1000):
+        server.execute(_FILL.format(start, min(start + 1000, 2 * rows)))
+    with _measured(server, figures, "inserts", rows):
+        reader.read(rows)
+    with server.connect() as connection:
+        for start in range(0, rows, 1000):
+            connection.execute("UPDATE events SET kind = kind + 1 WHERE id > %s AND id <= %s", (start, start + 1000))
+    with _measured(server, figures, "updates", rows):
+        reader.read(2 * rows)
+    figures["lag_ms"] = round(_lag(server, reader, 2 * rows), 1)
+    server.execute(_FILL.format(3 * rows, 4 * rows))
+    own, sender = [psutil.Process().memory_info().rss], [0]
+    batches = 0
+
+    def look() -> None:
+        nonlocal batches
+        batches += 1
+        if batches % _EVERY == 0:
+            own.append(psutil.Process().memory_info().rss)
+            senders = [child for child in _postmaster(server).children() if "walsender" in " ".join(child.cmdline())]
+            sender.extend(child.memory_info().rss for child in senders)
+
+    with _measured(server, figures, "one_transaction", rows):
+        reader.read(rows, look)
+    figures["one_transaction_reader_growth_mb"] = round((max(own) - own[0]) / 1e6, 1)
+    figures["one_transaction_walsender_mb"] = round(max(sender) / 1e6, 1)
+    reader.close()
+
+
+def _lag(server: PostgresServer, reader: _Reader, above: int) -> float:
+    lags = []
+    with server.connect() as connection:
+        for number in range(above + 1, above + 1 + _LAGS):
+            connection.execute("INSERT INTO events (id) VALUES (%s)", (number,))
+            committed = time.perf_counter()
+            reader.read(1)
+            lags.append(time.perf_counter() - committed)
+    return statistics.median(lags) * 1e3
+
+
+def _write(server: PostgresServer, rows: int, figures: dict[str, Any]) -> None:
+    sink: Any = PostgresSink(server.url(), "public.target", _ROWS, primary_key=["id"])
+    job = JobInfo("bench", "bench", 1, "file:///bench")
+    committer = sink.create_committer(job, "sink")
+    committer.recover([])
+    writer = sink.create_writer(WriterContext(job, "sink", 0, 1))
+    names, start = _ROWS.get_field_names(), datetime.datetime(2026, 1, 1)
+    values = [
+        Row.of_values([i, f"customer {i % 10007}", Decimal(i % 99991) / 100, start, i % 7], names) for i in range(rows)
+    ]
+    with _measured(server, figures, "copied", rows):
+        writer.begin_epoch(1, "a", 0)
+        for at in range(0, rows, _BATCH):
+            writer.write(values[at : at + _BATCH], None)
+        prepared = writer.prepare_commit()
+    with _measured(server, figures, "committed", rows):
+        committer.commit([Committable("sink", 0, data) for data in prepared])
+    assert server.execute("SELECT count(*) FROM target") == [(rows,)]
+    writer.close()
+    committer.close()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--rows", type=int, default=1_000_000)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure source and sink on a server of their own."""
+    figures: dict[str, Any] = {"rows": options.rows}
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir="/tmp"))
+    try:
+        server = PostgresServer(directory, max_wal_size="4GB", shared_buffers="128MB").start()
+        try:
+            server.execute(
+                f"CREATE TABLE events {_COLUMNS}",
+                "ALTER TABLE events REPLICA IDENTITY FULL",
+                f"CREATE TABLE target {_COLUMNS}",
+            )
+            _write(server, options.rows, figures)
+            _read(server, options.rows, figures)
+        finally:
+            server.stop()
+            server.release()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print("  ".join(f"{name} {figure}" for name, figure in figures.items()), file=sys.stderr)
+    return figures
