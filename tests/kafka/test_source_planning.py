@@ -399,6 +399,7 @@ def test_a_partition_whose_broker_does_not_answer_has_no_end_rather_than_a_low_o
     futures: dict[TopicPartition, Future[Any]] = {partition: Future() for partition in asked}
     for partition, answer in zip(asked, answers, strict=True):
         futures[partition].set_result(answer)
-    offsets, errors = PendingOffsets(futures).take()
+    offsets, epochs, errors = PendingOffsets(futures).take()
+    assert epochs == {KafkaTopicPartition("t", 0): 3}
     assert offsets == {KafkaTopicPartition("t", 0): 17}
     assert [error.code() for error in errors.values()] == [KafkaError.LEADER_NOT_AVAILABLE]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -26,7 +26,7 @@ from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.errors import ConfigurationError, HoldfastError
 
-__all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic", "silence_of"]
+__all__ = ["BrokerUnavailable", "ClusterView", "Ends", "PendingOffsets", "Topic", "silence_of"]
 
 ANSWER_TIMEOUT_S = 8.0
 TOKEN_TOPIC_END = "-holdfast-tokens"
@@ -82,6 +82,16 @@ class Topic:
     partitions: int
 
 
+class Ends(NamedTuple):
+    """Answers about partitions."""
+
+    offsets: dict[KafkaTopicPartition, int]
+    leader_epochs: dict[KafkaTopicPartition, int]
+    """Where the brokers report them."""
+    errors: dict[KafkaTopicPartition, KafkaError]
+    """Of partitions without an offset."""
+
+
 class PendingOffsets:
     """Requested offsets; `take` returns them once they have arrived."""
 
@@ -96,6 +106,8 @@ class PendingOffsets:
     def wait(self, timeout: float) -> bool:
         """Wait for the answers; returns whether they have arrived."""
         for future in self._futures.values():
+            if future.done():
+                continue
             try:
                 future.exception(timeout)
             except TimeoutError:
@@ -106,29 +118,26 @@ class PendingOffsets:
                 return False
         return True
 
-    def take(self) -> tuple[dict[KafkaTopicPartition, int], dict[KafkaTopicPartition, KafkaError]]:
-        """Return the offsets, and the errors of partitions without one."""
-        offsets, errors = {}, {}
+    def take(self) -> Ends:
+        """Return the answers."""
+        ends = Ends({}, {}, {})
         for asked, future in self._futures.items():
             partition = KafkaTopicPartition(asked.topic, asked.partition)
             error = future.exception(0)
-            if error is None and (offset := int(future.result().offset)) != OFFSET_INVALID:
-                offsets[partition] = offset
-            elif error is None:  # for a silent broker, the client reports neither an error nor an offset
-                errors[partition] = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no answer from the partition's broker")
+            if error is None:
+                answer = future.result()
+                if answer.offset == OFFSET_INVALID:  # for a silent broker, the client reports neither an error nor an offset
+                    told = "no answer from the partition's broker"
+                    ends.errors[partition] = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, told)
+                    continue
+                ends.offsets[partition] = int(answer.offset)
+                if answer.leader_epoch is not None:
+                    ends.leader_epochs[partition] = int(answer.leader_epoch)
             elif isinstance(error, KafkaException):
-                errors[partition] = error.args[0]
+                ends.errors[partition] = error.args[0]
             else:
                 raise error
-        return offsets, errors
-
-    def leader_epochs(self) -> dict[KafkaTopicPartition, int]:
-        """The leader epochs of the partitions, where the brokers report them."""
-        epochs = {}
-        for asked, future in self._futures.items():
-            if future.exception(0) is None and (epoch := future.result().leader_epoch) is not None:
-                epochs[KafkaTopicPartition(asked.topic, asked.partition)] = int(epoch)
-        return epochs
+        return ends
 
 
 def _described(topic: Future[Any]) -> Any:
@@ -308,10 +317,10 @@ class ClusterView:
     def _complete(self, pending: PendingOffsets) -> dict[KafkaTopicPartition, int]:
         if not pending.wait(ANSWER_TIMEOUT_S + 2):
             raise BrokerUnavailable(f"no answer from Kafka at {self.servers}")
-        offsets, errors = pending.take()
-        for partition, error in errors.items():
+        ends = pending.take()
+        for partition, error in ends.errors.items():
             raise self._translate(KafkaException(error), str(partition))
-        return offsets
+        return ends.offsets
 
     def _ask(self, call: Callable[[], Any], what: str) -> Any:
         try:

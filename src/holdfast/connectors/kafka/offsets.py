@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigurationError
 
 __all__ = ["KafkaOffsetResetStrategy", "KafkaOffsetsInitializer", "KafkaTopicPartition", "OffsetKind", "require_partition"]
 
 
-@dataclass(frozen=True, order=True)
-class KafkaTopicPartition:
+class KafkaTopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str

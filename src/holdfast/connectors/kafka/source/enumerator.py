@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -30,6 +30,10 @@ _MOMENT_S = 2.0
 _MISSING_S = 15.0
 """Seconds without the topic on the brokers after which it counts as deleted; a restarting broker may not know it yet."""
 _COMPLAINT_S = 30.0
+
+
+_POLL_SHARE = 9
+"""How many times as long as a poll takes is the shortest pause behind it."""
 
 
 class KafkaEnumerator:
@@ -87,7 +91,8 @@ class KafkaEnumerator:
         self._refresh(_FRESH_S)
         positions = self._positions
         available = {p: self._limit(p) - offset for p, offset in positions.next.items()}
-        shares = share({p: n for p, n in available.items() if str(p) not in self._paused}, max_records)
+        wanted = {p: n for p, n in available.items() if str(p) not in self._paused} if self._paused else available
+        shares = share(wanted, max_records)
         ranges = [
             SplitRange(str(p), 0, 0, 1, (p.topic, p.partition, -1), last=True)
             for p in sorted(self._left - positions.next.keys())
@@ -136,16 +141,19 @@ class KafkaEnumerator:
             self._group_commit = self._view.commit(group, offsets)
 
     def wait(self, timeout: float) -> None:
-        """Poll the partitions' ends until there is new input: every few ms at first, then 20 times a second."""
+        """Poll the partitions' ends until there is new input: every few ms at first, then 20 times a second.
+
+        With thousands of partitions it is less often: polls take a tenth of a processor at most.
+        """
         deadline = time.monotonic() + timeout
         pause = _POLL_MIN_S
         while True:
             self._apply_discovery()
-            left = deadline - time.monotonic()
+            left, began = deadline - time.monotonic(), time.thread_time()
             self._refresh(max(0.0, min(left, 0.5)))
             if self._news() or (left := deadline - time.monotonic()) <= 0:
                 return
-            time.sleep(min(pause, left))
+            time.sleep(min(max(pause, _POLL_SHARE * (time.thread_time() - began)), left))
             pause = min(pause * 1.5, _POLL_MAX_S)
 
     def close(self) -> None:
@@ -303,7 +311,7 @@ class KafkaEnumerator:
     def _news(self) -> bool:
         positions = self._positions
         return any(
-            (self._limit(p) > offset and str(p) not in self._paused)
+            (self._limit(p) > offset and not (self._paused and str(p) in self._paused))
             or p not in positions.announced
             or (positions.at_stop(p, offset) and p not in positions.closed)
             for p, offset in positions.next.items()
@@ -317,30 +325,36 @@ class KafkaEnumerator:
             if not self._pending.wait(patience):
                 return self._note_silence(None)
             pending, self._pending = self._pending, None
-            ends, errors = pending.take()
+            ends, leader_epochs, errors = pending.take()
         except HoldfastError as error:
             self._pending = None
             time.sleep(min(patience, 0.05))
             return self._note_silence(str(error))
         self._ends.update(ends)
-        self._epochs = {p: e for p, e in self._epochs.items() if p not in ends} | pending.leader_epochs()
-        self._check_ends(ends)
+        self._epochs = {p: e for p, e in self._epochs.items() if p not in ends} | leader_epochs
+        known, closed = self._positions.next, self._positions.closed
+        short = {p: end for p, end in ends.items() if end < known.get(p, end) and p not in closed}
+        self._check_ends(ends, short)
         if errors:
             partition, problem = next(iter(errors.items()))
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 1.0)
             return self._note_silence(f"{partition}: {problem.str()}")
-        if any(end < self._positions.next[p] for p, end in ends.items() if p in self._positions.next):
+        if short:
             # A re-created topic has another id.
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 0.5)
         self._note_answer()
 
-    def _check_ends(self, ends: dict[KafkaTopicPartition, int]) -> None:
-        """Detect partitions that have lost their tail; a new leader may lag behind for a moment."""
+    def _check_ends(self, ends: Mapping[KafkaTopicPartition, int], short: Mapping[KafkaTopicPartition, int]) -> None:
+        """Detect partitions that have lost their tail; a new leader may lag behind for a moment.
+
+        Args:
+            ends: The present ends.
+            short: Those before their position.
+        """
         now = time.monotonic()
-        for partition, end in ends.items():
-            if end >= self._positions.next.get(partition, end) or partition in self._positions.closed:
-                self._shrunk.pop(partition, None)
-                continue
+        for partition in [p for p in self._shrunk if p in ends and p not in short]:
+            del self._shrunk[partition]
+        for partition, end in short.items():
             since, lowest = self._shrunk.get(partition, (now, end))
             self._shrunk[partition] = since, min(lowest, end)
         lost = self._really_shrunk({p: end for p, (since, end) in self._shrunk.items() if now - since > _MISSING_S})
