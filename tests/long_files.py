@@ -23,6 +23,7 @@ LONG = [
     "connectors/test_postgres_pgbench.py",
     "connectors/test_postgres_sink.py",
     "connectors/test_postgres_snapshots.py",
+    "connectors/test_redis_sink.py",
     "deploy/test_deployment_files.py",
     "docs/test_example_tests.py",
     "docs/test_site.py",

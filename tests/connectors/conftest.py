@@ -1,4 +1,4 @@
-"""A PostgreSQL server, and sources that read from it."""
+"""A PostgreSQL server, and sources that read from it; a Redis server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from connector_harness import SourceRun, eventually
 from postgres_server import CREATE, FULL, ORDERS, PostgresServer, postgres_server
+from redis_server import RedisServer, redis_server
 
 from holdfast.datastream.connectors.postgres import PostgresCdcSource
 
@@ -57,3 +58,17 @@ def started(postgres: PostgresServer, tmp_path: Path) -> Iterator[Callable[..., 
     yield make
     for run in runs:
         run.close()
+
+
+@pytest.fixture(scope="module")
+def redis_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture
+def redis(redis_of_module: RedisServer) -> RedisServer:
+    """The server, without keys."""
+    with redis_of_module.client() as client:
+        client.flushall()
+    return redis_of_module

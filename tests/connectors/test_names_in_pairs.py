@@ -20,6 +20,8 @@ from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from holdfast.connectors.kafka.sink.committable import TransactionalId, id_prefix, rewriter_id, rewriting_job
 from holdfast.connectors.kafka.sink.outbox import outbox_name
 from holdfast.connectors.kafka.sink.tokens import Token, token_topic
+from holdfast.connectors.redis.server import RedisServer
+from holdfast.connectors.redis.staging import Staging
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.hybrid_source import HybridSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
@@ -78,6 +80,8 @@ def job(name: str, uri: str = "file:///data") -> JobInfo:
     return JobInfo("j" * 32, name, 1, uri, {})
 
 
+SERVER = RedisServer("redis://host", None, "sink", 1)
+
 NAMES: dict[str, Callable[[str, str], Any]] = {
     "changelog topic": changelog_topic,
     "transactional ids": id_prefix,
@@ -86,6 +90,7 @@ NAMES: dict[str, Callable[[str, str], Any]] = {
     "state files": lambda job, uid: JobPaths.of(job).state_file(1, 2, uid, 3, "0a", "delta"),
     "in-progress files": lambda name, uid: _owner(job(name), uid),
     "local state": lambda name, uid: (state_directory("/tmp", name).path, safe_name(uid)),
+    "keys in Redis": lambda name, uid: Staging(SERVER, job(name), uid).prefix,
     "tokens": lambda prefix, uid: (token_topic(prefix), Token.key(uid, 1, "1f", 2)),
 }
 """By a job's name or a transactional id prefix, and a uid."""

@@ -25,6 +25,7 @@ from holdfast.connectors.kafka.sink.producers import RecordProducer
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.connectors.kafka.source.reader import KafkaReader, _Partition
 from holdfast.connectors.kafka.source.source_options import KafkaSourceOptions
+from holdfast.connectors.redis.server import RedisServer
 from holdfast.connectors.schema_registry import SchemaRegistry
 from holdfast.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
 from holdfast.errors import ConfigurationError, HoldfastError, InputLost, ServiceUnavailable, UserCodeError
@@ -221,3 +222,51 @@ def the_states_of_postgres_tell_what_lasts() -> None:
         state: database.refuses(Failure(state)) for state in ("28P01", "28000", "3D000", "57P01", "53300", "08006", None)
     }
     assert [state for state, lasts in lasting.items() if lasts] == ["28P01", "28000", "3D000"]
+
+
+# ---- Redis ----
+
+REDIS = {
+    "WRONGTYPE Operation against a key holding the wrong kind of value": True,
+    "NOAUTH Authentication required.": True,
+    "WRONGPASS invalid username-password pair or user is disabled.": True,
+    "NOPERM this user has no permissions to run the 'set' command": True,
+    "ERR unknown command 'EVAL'": True,
+    "ERR DB index is out of range": True,
+    "MOVED 3999 127.0.0.1:6381": True,
+    "CROSSSLOT Keys in request don't hash to the same slot": True,
+    "OOM command not allowed when used memory > 'maxmemory'.": False,
+    "LOADING Redis is loading the dataset in memory": False,
+    "READONLY You can't write against a read only replica.": False,
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.": False,
+    "TRYAGAIN Multiple keys request during rehashing of slot": False,
+    "CLUSTERDOWN The cluster is down": False,
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.": False,
+    "NOREPLICAS Not enough good replicas to write.": False,
+    "BUSY Redis is busy running a script.": False,
+    "ERR max number of clients reached": False,
+}
+"""What a server answers, and whether it lasts."""
+
+
+@pytest.mark.parametrize("answer", REDIS, ids=lambda answer: answer[:20])
+def an_answer_of_redis_ends_the_job_if_it_lasts(answer: str) -> None:
+    pytest.importorskip("redis")
+    from redis._parsers import BaseParser
+
+    code = answer.split()[0]
+    with pytest.raises(HoldfastError, match=rf"cannot write to redis://host: {'' if code == 'ERR' else code}") as raised:
+        RedisServer("redis://host", None, "Redis sink, uid 'out'", 1).failed("cannot write", BaseParser.parse_error(answer))
+    assert attempts(raised.value) == (1 if REDIS[answer] else 20)
+    assert str(raised.value).endswith("[Redis sink, uid 'out']")
+
+
+def a_connection_to_redis_that_is_lost_is_tried_again() -> None:
+    redis = pytest.importorskip("redis")
+    server = RedisServer("redis://host", None, "Redis sink", 1)
+    for error in (redis.ConnectionError("Connection reset by peer"), redis.TimeoutError("Timeout reading"), OSError("gone")):
+        with pytest.raises(ServiceUnavailable) as raised:
+            server.failed("cannot write", error)
+        assert attempts(raised.value) == 20
+    with pytest.raises(ConfigurationError, match="certificate verify failed"):
+        server.failed("cannot connect", redis.ConnectionError("Error 1: certificate verify failed: self-signed"))

@@ -1,0 +1,5 @@
+"""Redis: rows in its keys.
+
+`server` has the connection and its errors, `commands` the rows as commands, `staging` where they wait for their checkpoint,
+`sink` the sink.
+"""

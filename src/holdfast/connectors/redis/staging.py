@@ -1,0 +1,137 @@
+"""Where commands wait in Redis for their checkpoint: keys of chunks, and a set with the names of those keys.
+
+A chunk is stored by one command and carried out by one script, so both may be repeated: one that was carried out is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from holdfast.connectors.base import JobInfo
+from holdfast.connectors.redis.commands import Command, packed
+from holdfast.connectors.redis.server import RedisServer, lasts
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
+
+__all__ = ["Attempt", "Staging"]
+
+_APPLY = """
+local data = redis.call('GET', KEYS[1])
+if not data then return {redis.call('SISMEMBER', KEYS[2], KEYS[1]), ''} end
+local commands = cmsgpack.unpack(data)
+for i = 1, #commands do
+  local answer = redis.pcall(unpack(commands[i]))
+  if type(answer) == 'table' and answer.err then
+    local rest = {}
+    for j = i, #commands do rest[#rest + 1] = commands[j] end
+    if i > 1 then redis.call('SET', KEYS[1], cmsgpack.pack(rest)) end
+    return {2, answer.err, commands[i][1], commands[i][2]}
+  end
+end
+redis.call('DEL', KEYS[1])
+redis.call('SREM', KEYS[2], KEYS[1])
+return {0, ''}
+"""
+"""Carries a chunk out, as a whole or up to the first command that fails, which then begins the chunk."""
+_CLEAN = 500
+"""Keys that one command deletes."""
+
+
+class Attempt(NamedTuple):
+    """An attempt at an epoch by one writer: whose chunks they are."""
+
+    generation: int
+    subtask: int
+    epoch: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.generation}-{self.subtask}-{self.epoch}-{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Attempt:
+        """The attempt of its text.
+
+        >>> str(Attempt.parse("2-0-17-a-1")), Attempt.parse("2-0-17-a-1").epoch
+        ('2-0-17-a-1', 17)
+        """
+        generation, subtask, epoch, name = text.split("-", 3)
+        return cls(int(generation), int(subtask), int(epoch), name)
+
+
+class Staging:
+    """The chunks of a job's sink."""
+
+    def __init__(self, server: RedisServer, job: JobInfo, uid: str) -> None:
+        self._server = server
+        names = f"{job.identity or job.storage_uri or job.job_id}\0{job.job_name}\0{uid}"
+        self.prefix = f"holdfast:{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+        """The name of the set, with which those of chunks begin; the same in every driver of the job."""
+
+    def put(self, attempt: Attempt, chunk: int, commands: Sequence[Command]) -> None:
+        """Store a chunk.
+
+        Raises:
+            ConfigurationError: the server refuses it for good.
+            ServiceUnavailable: it does not answer, or has no room.
+        """
+        name, data = self._name(attempt, chunk), packed(commands)
+
+        def store(client: Any) -> None:
+            client.sadd(self.prefix, name)
+            client.set(name, data)
+
+        self._server.call("cannot write", store)
+
+    def apply(self, attempt: Attempt, chunks: int) -> None:
+        """Carry chunks out, those that are not yet.
+
+        Raises:
+            ConfigurationError: a command fails until somebody changes something; the rows wait.
+            ServiceUnavailable: the server does not answer, or refuses for now; the rows wait.
+            InputLost: the server has removed rows that waited.
+        """
+        for chunk in range(chunks):
+            self._server.call("cannot write", partial(self._apply, self._name(attempt, chunk)))
+
+    def clean(self, before: int, generation: int = -1, epoch: int = -1) -> None:
+        """Delete the chunks of generations before one, and those of a generation's attempts at epochs before one."""
+
+        def delete(client: Any) -> None:
+            gone = []
+            for member in client.smembers(self.prefix):
+                name = member.decode()
+                attempt = Attempt.parse(name[len(self.prefix) + 1 :].rpartition(":")[0])
+                if attempt.generation < before or (attempt.generation == generation and attempt.epoch < epoch):
+                    gone.append(name)
+            for i in range(0, len(gone), _CLEAN):
+                some = gone[i : i + _CLEAN]
+                client.delete(*some)
+                client.srem(self.prefix, *some)
+
+        self._server.call("cannot delete what failed attempts left", delete)
+
+    def _apply(self, name: str, client: Any) -> None:
+        outcome, *told = client.eval(_APPLY, 2, name, self.prefix)
+        if outcome == 0:
+            return
+        where = f"{self._server.url} [{self._server.user}]"
+        if outcome == 1:
+            raise InputLost(
+                f"{where}: rows of a complete checkpoint are gone before they were written: the server has removed them "
+                f"(key {name}). Set its maxmemory-policy to noeviction or volatile-*, and start the job from an earlier "
+                "checkpoint or afresh"
+            )
+        answer, command, key = (part.decode(errors="replace") for part in told)
+        text = f"{where}: {command} of the key {key!r} fails: {answer}"
+        if lasts(answer):
+            raise ConfigurationError(
+                f"{text}; its rows wait in {name}: delete or rename the key, or give the sink another one, and start the "
+                "job again"
+            )
+        raise ServiceUnavailable(f"{text}; its rows wait, and are written when the server takes them")
+
+    def _name(self, attempt: Attempt, chunk: int) -> str:
+        return f"{self.prefix}:{attempt}:{chunk}"
