@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,33 @@ def a_moment_and_bytes_are_written_as_they_are(postgres: PostgresServer, runs: A
     run.epoch([[Row(Instant(1, 5000), b"\x00\xff", "tab\tline\n\\N")], []])
     found = postgres.execute("SELECT extract(epoch FROM at)::text, data, name FROM totals")
     assert found == [("1.000005", b"\x00\xff", "tab\tline\n\\N")]
+
+
+def a_value_of_any_type_is_written_as_it_is_in_rows_tuples_and_changes(postgres: PostgresServer, runs: Any) -> None:
+    """Rows are copied as text, by columns; a batch with anything else is written value by value."""
+    types = {
+        "i": ("int8", Types.LONG(), [0, -(2**63), 2**63 - 1, None]),
+        "s": ("text", Types.STRING(), ["", "tab\tand\nline\\N \\", "\\N", "é\r"]),
+        "n": ("numeric", Types.BIG_DEC(), [Decimal("1E+3"), Decimal("-0.10"), None, Decimal("12")]),
+        "f": ("float8", Types.DOUBLE(), [1e300, float("inf"), 0.1, None]),
+        "b": ("bool", Types.BOOLEAN(), [True, False, None, True]),
+        "d": ("date", Types.SQL_DATE(), [date(1, 1, 1), date(9999, 12, 31), None, date(2026, 1, 2)]),
+        "t": ("time", Types.SQL_TIME(), [time(0), time(23, 59, 59, 999_000), None, time(1, 2, 3)]),
+        "m": ("timestamp", Types.SQL_TIMESTAMP(), [datetime(2026, 1, 2, 3, 4, 5, 678_000), None, datetime(1, 1, 1), None]),
+        "z": ("timestamptz", Types.INSTANT(), [Instant(0, 1000), None, Instant(-1, 0), Instant(1_700_000_000, 0)]),
+        "y": ("bytea", Types.PRIMITIVE_ARRAY(Types.BYTE()), [b"", b"\\x\0\n", None, b"\xff"]),
+    }
+    declared = Types.ROW_NAMED(list(types), [each for _, each, _ in types.values()])
+    rows = list(zip(*(values for _, _, values in types.values())))
+    found = []
+    for name, make in (("whole", lambda row: Row.of_values(list(row), list(types))), ("each", lambda row: row)):
+        columns = ", ".join(f"{column} {its}" for column, (its, _, _) in types.items())
+        postgres.execute(f"CREATE TABLE {name} ({columns})")
+        runs(PostgresSink(postgres.url(), f"public.{name}", declared)).epoch([[make(row) for row in rows], []])
+        found.append(postgres.execute(f"SELECT *, ctid FROM {name}"))
+    assert repr(found[0]) == repr(found[1])
+    assert [row[1] for row in found[0]] == [row[1] for row in rows]
+    assert [row[9] for row in found[0]] == [row[9] for row in rows]
 
 
 def a_job_writes_the_totals(postgres: PostgresServer) -> None:

@@ -12,7 +12,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
@@ -21,6 +20,7 @@ from holdfast.common.typeinfo import RowTypeInfo
 from holdfast.common.types import Row, RowKind
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 from holdfast.connectors.postgres import libraries
+from holdfast.connectors.postgres.copy_text import CopyText, moment
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.staging import Target, describe_target
@@ -30,7 +30,6 @@ __all__ = ["PostgresSink"]
 
 _VERSION = 1
 _TRIES = 5
-_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class PostgresSink:
@@ -129,9 +128,7 @@ def _owner(job: JobInfo, uid: str) -> str:
 
 def _plain(value: Any) -> Any:
     """A value as psycopg takes it."""
-    if isinstance(value, Instant):
-        return _START + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
-    return value
+    return moment(value) if isinstance(value, Instant) else value
 
 
 class _PostgresWriter:
@@ -149,6 +146,7 @@ class _PostgresWriter:
         self._describe = describe
         self._type = type_info
         self._by_key = by_key
+        self._text = CopyText(type_info)
         self._owner = _owner(context.job, context.uid)
         self._generation = context.job.generation
         self._subtask = context.subtask
@@ -166,21 +164,46 @@ class _PostgresWriter:
         self._count = 0
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        conform = self._type.conform
         with self._told():
-            for value in values:
-                row: Row = conform(value)
-                kind = row.get_row_kind()
-                if kind is RowKind.UPDATE_BEFORE and self._by_key:
-                    continue
-                if kind is not RowKind.INSERT and not self._by_key:
-                    raise self._refused(f"a row of the kind {kind.name} needs a primary_key to be written by", repr(row))
-                if self._copy is None:
-                    self._begin()
-                self._count += 1
-                self._copy.write_row(
-                    (self._attempt, self._generation, self._count, kind is RowKind.DELETE, *map(_plain, row))
-                )
+            if not all(type(value) is Row for value in values):
+                self._write_each(values)
+                return
+            rows = [row for row in values if row.get_row_kind() is not RowKind.UPDATE_BEFORE] if self._by_key else values
+            kinds = [row.get_row_kind() for row in rows]
+            lines = self._text.lines(rows) if self._by_key or set(kinds) <= {RowKind.INSERT} else None
+            if lines is None:
+                self._write_each(values)
+            elif lines:
+                self._write_lines(lines, kinds)
+
+    def _write_lines(self, lines: list[str], kinds: list[RowKind]) -> None:
+        """Write rows in the text form of COPY."""
+        if self._copy is None:
+            self._begin()
+        head, first = f"{self._attempt}\t{self._generation}\t", self._count + 1
+        self._count += len(lines)
+        text = "\n".join(
+            [
+                f"{head}{number}\t{'t' if kind is RowKind.DELETE else 'f'}\t{line}"
+                for number, (kind, line) in enumerate(zip(kinds, lines), first)
+            ]
+        )
+        self._copy.write(f"{text}\n".encode())
+
+    def _write_each(self, values: Sequence[Any]) -> None:
+        """Write rows of any kinds and types; a row that does not fit is refused."""
+        conform = self._type.conform
+        for value in values:
+            row: Row = conform(value)
+            kind = row.get_row_kind()
+            if kind is RowKind.UPDATE_BEFORE and self._by_key:
+                continue
+            if kind is not RowKind.INSERT and not self._by_key:
+                raise self._refused(f"a row of the kind {kind.name} needs a primary_key to be written by", repr(row))
+            if self._copy is None:
+                self._begin()
+            self._count += 1
+            self._copy.write_row((self._attempt, self._generation, self._count, kind is RowKind.DELETE, *map(_plain, row)))
 
     def prepare_commit(self) -> list[Any]:
         if self._copy is None:
