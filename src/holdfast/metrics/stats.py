@@ -112,8 +112,7 @@ class JobEvent(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class SubtaskStats:
+class SubtaskStats(NamedTuple):
     """One subtask of a vertex in one epoch."""
 
     busy_ms: float

@@ -28,7 +28,10 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
     Of several failures, the cause is preferred to its consequences: user errors first, lost channels last.
     """
     by_task: dict[TaskId, TaskReport] = {report.task: report for report in reports}
-    names = {(v.id, n): task_name(v.name, n, v.parallelism) for v in plan.vertices for n in range(v.parallelism)}
+
+    def name(task: TaskId) -> str:
+        vertex = next(each for each in plan.vertices if each.id == task[0])
+        return task_name(vertex.name, task[1], vertex.parallelism)
 
     def rank(report: TaskReport) -> int:
         if isinstance(report.error, UserCodeError):
@@ -38,8 +41,8 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
     failed = sorted((r for r in reports if r.error is not None), key=rank)
     if failed:
         assert failed[0].error is not None
-        return failed[0].error, names[failed[0].task]
-    missing = [names[task] for task in names if task not in by_task]
+        return failed[0].error, name(failed[0].task)
+    missing = [name((v.id, n)) for v in plan.vertices for n in range(v.parallelism) if (v.id, n) not in by_task]
     if missing:
         return HoldfastError(f"no report from {', '.join(missing)}"), missing[0]
     return _mixed_attempts(plan, by_task)

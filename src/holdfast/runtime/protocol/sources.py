@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, SourceState
@@ -89,7 +88,8 @@ class SourceProgress:
             self._splits.setdefault(part.split, SplitTime(part.since))
         splits: list[dict[str, SplitTime]] = [{} for _ in range(self.vertex.parallelism)]
         for name, time in self._splits.items():
-            splits[self._own(name)][name] = replace(time, idle=self._is_silent(name) and name not in reading, heard=False)
+            idle = self._is_silent(name) and name not in reading
+            splits[self._own(name)][name] = SplitTime(time.max_timestamp, idle, heard=False, generated=time.generated)
         return {
             (self.vertex.id, n): SourceAssignment(tuple(ranges[n]), splits[n], self._watermarks[n], planned.input.finished)
             for n in range(self.vertex.parallelism)

@@ -86,8 +86,7 @@ def epoch_finished(
     backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
     stats = epoch_stats(plan, epoch.number, epoch.planned_ms, seconds, reports, epoch.phases, backlog)
     sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
-    for report in reports:
-        requests = requests.plus(report.requests)
+    requests = Requests(*map(sum, zip(requests, *(report.requests for report in reports))))
     stats = replace(
         stats,
         requests=requests,
@@ -109,8 +108,11 @@ def epoch_stats(
 ) -> EpochStats:
     """The figures of an epoch, for the metrics."""
     vertices = []
+    of_vertex: dict[int, list[TaskReport]] = {vertex.id: [] for vertex in plan.vertices}
+    for report in sorted(reports, key=lambda each: each.task):
+        of_vertex[report.task[0]].append(report)
     for vertex in plan.vertices:
-        tasks = sorted((r for r in reports if r.task[0] == vertex.id), key=lambda r: r.task[1])
+        tasks = of_vertex[vertex.id]
         vertices.append(
             VertexStats(
                 id=shown_id(vertex.id),
@@ -186,10 +188,10 @@ def _sending(vertex: Vertex, tasks: Sequence[TaskReport]) -> list[OperatorStats]
 
 
 def _straggler(vertices: Sequence[VertexStats]) -> Straggler | None:
-    found = [
-        Straggler(vertex.id, i, subtask.busy_ms, (vertex.busy_ms - subtask.busy_ms) / (n - 1))
-        for vertex in vertices
-        if (n := len(vertex.subtasks)) > 1
-        for i, subtask in enumerate(vertex.subtasks)
-    ]
+    found = []
+    for vertex in vertices:
+        if (n := len(vertex.subtasks)) > 1:
+            busy = [subtask.busy_ms for subtask in vertex.subtasks]
+            most = max(busy)
+            found.append(Straggler(vertex.id, busy.index(most), most, (vertex.busy_ms - most) / (n - 1)))
     return max(found, key=lambda straggler: straggler.busy_ms - straggler.typical_ms, default=None)
