@@ -211,18 +211,19 @@ def run_program(url: str, checkpoints: str) -> None:
 
 
 def the_fields_are_text_and_those_without_a_value_are_not_there(redis: RedisServer, runs: Any) -> None:
-    names = ["id", "name", "price", "at", "data", "tags", "paid"]
+    names = ["id", "name", "price", "at", "data", "tags", "paid", "many", "any"]
     types = [Types.LONG(), Types.STRING(), Types.BIG_DEC(), Types.SQL_DATE(), Types.PRIMITIVE_ARRAY(Types.BYTE())]
-    rows = Types.ROW_NAMED(names, [*types, Types.LIST(Types.STRING()), Types.BOOLEAN()])
+    more = [Types.BIG_INT(), Types.PICKLED_BYTE_ARRAY()]
+    rows = Types.ROW_NAMED(names, [*types, Types.LIST(Types.STRING()), Types.BOOLEAN(), *more])
     run = runs(sink(redis, rows=rows, key=by_id), parallelism=1)
     import datetime
 
-    given = [1, 'a "b"\n', Decimal("1.50"), datetime.date(2024, 2, 29), b"\x00\xff", ["x"], True]
+    given = [1, 'a "b"\n', Decimal("1.50"), datetime.date(2024, 2, 29), b"\x00\xff", ["x"], True, 2**70, {"a": 1}]
     run.epoch([[Row(**dict(zip(names, given)))]])
     with redis.client(encoding_errors="surrogateescape") as client:
         assert client.hgetall("order:1") == {
             **{"id": "1", "name": 'a "b"\n', "price": "1.50", "at": "2024-02-29", "data": "\x00\udcff"},
-            **{"tags": '["x"]', "paid": "true"},
+            **{"tags": '["x"]', "paid": "true", "many": str(2**70), "any": '{"a":1}'},
         }
         client.hset("order:1", "of another", "stays")
     run.epoch([[Row(**dict.fromkeys(names) | {"id": 1})]])

@@ -390,6 +390,7 @@ def the_rows_of_a_changelog_come_back_as_they_were_written(registry: RegistrySer
 def a_schema_that_cannot_work_is_refused_when_it_is_made(registry: RegistryServer) -> None:
     url = registry.url
     pairs = Types.ROW_NAMED(["id", "x"], [Types.LONG(), Types.TUPLE([Types.LONG()])])
+    any_value = Types.ROW_NAMED(["x"], [Types.PICKLED_BYTE_ARRAY()])
     cases: list[tuple[Any, str]] = [
         (lambda: DebeziumAvroSerializationSchema(ORDERS, "", url), "the topic is a name"),
         (
@@ -398,6 +399,7 @@ def a_schema_that_cannot_work_is_refused_when_it_is_made(registry: RegistryServe
         ),
         (lambda: DebeziumAvroSerializationSchema(ORDERS, "t", url, decimal_scales={"city": 2}), "which has no scale"),
         (lambda: DebeziumAvroSerializationSchema(pairs, "t", url), "column 'x' is .*no form in Debezium's events"),
+        (lambda: DebeziumAvroSerializationSchema(any_value, "t", url), "column 'x' is .*no form in Debezium's events"),
         (lambda: DebeziumAvroSerializationSchema(Types.ROW_NAMED(["a b"], [Types.INT()]), "t", url), "no name in Avro"),
         (lambda: DebeziumAvroSerializationSchema(Types.LONG(), "t", url), r"Types\.ROW_NAMED"),  # type: ignore[arg-type]
         (lambda: DebeziumAvroSerializationSchema(ORDERS, "t", url).keys(), "need the primary_key"),

@@ -15,7 +15,7 @@ from holdfast.common.formats.debezium_values import kind_of as kind_of_type
 from holdfast.common.formats.json import from_instant
 from holdfast.common.typeinfo import MapTypeInfo, RowTypeInfo, TypeInformation
 from holdfast.common.typeinfo.base import shown
-from holdfast.common.typeinfo.composite import SequenceTypeInfo
+from holdfast.common.typeinfo.composite import PrimitiveArrayTypeInfo, SequenceTypeInfo
 from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
@@ -139,7 +139,7 @@ class _Names:
             return self._variable()
         if kind in _TYPES:
             return _TYPES[kind]
-        if declared.annotation is bytes:
+        if isinstance(declared, PrimitiveArrayTypeInfo) and declared.annotation is bytes:
             return "bytes"
         if isinstance(declared, SequenceTypeInfo):
             item = self._type(declared.element_type, None, path)

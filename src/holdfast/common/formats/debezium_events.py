@@ -150,7 +150,8 @@ class EventRows:
                 value = None
             elif type(value) in _LARGE and is_unavailable(value):
                 value = ABSENT if old is None else old.get(name, ABSENT)
-                if value is ABSENT or is_unavailable(value):
+                # null: the old row has its key alone, as a value that is null is never large
+                if value is ABSENT or value is None or is_unavailable(value):
                     raise ValueError(
                         f"{part} lacks the value of the column {name!r} ({NOT_HERE}): it is large, and the update did "
                         f"not change it. {_FULL}, or leave the column out; updates before that lack it for good"

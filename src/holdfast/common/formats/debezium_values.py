@@ -15,7 +15,7 @@ import msgspec
 from holdfast.common.formats.json import json_reader, to_instant, to_time, to_utc
 from holdfast.common.time import Instant
 from holdfast.common.typeinfo import BasicTypeInfo, MapTypeInfo, RowTypeInfo, SqlTimeTypeInfo, TypeInformation
-from holdfast.common.typeinfo.composite import SequenceTypeInfo
+from holdfast.common.typeinfo.composite import PrimitiveArrayTypeInfo, SequenceTypeInfo
 from holdfast.common.types import Row
 
 __all__ = [
@@ -186,7 +186,7 @@ def column_reader(declared: TypeInformation, encoding: Encoding = PLAIN, unit: T
     if kind in _NUMBERS:
         return _of_bits(declared) if encoding.name == _BITS else _of_numbers(declared)
     json_reader(declared, required=False)  # whether JSON has such values at all
-    if declared.annotation is bytes:
+    if isinstance(declared, PrimitiveArrayTypeInfo) and declared.annotation is bytes:
         return _binary
     return _of_parts(declared, encoding, unit) or _converted(declared)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.common.formats.json import JsonRowSerializationSchema
 from holdfast.common.typeinfo import RowTypeInfo
+from holdfast.common.typeinfo.composite import PrimitiveArrayTypeInfo
 from holdfast.common.types import Row, RowKind
 
 __all__ = ["Command", "RowCommands", "Structure", "packed"]
@@ -47,7 +48,11 @@ class RowCommands:
         self._value = self._json if value is None else value
         self._ttl = None if ttl_ms is None else str(ttl_ms).encode()
         self._trim = [] if max_length is None else [b"MAXLEN", b"~", str(max_length).encode()]
-        self._bytes = [i for i, of in enumerate(type_info.get_field_types()) if of.annotation is bytes]
+        self._bytes = [
+            i
+            for i, of in enumerate(type_info.get_field_types())
+            if isinstance(of, PrimitiveArrayTypeInfo) and of.annotation is bytes
+        ]
         self._decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
     def of(self, element: Any) -> list[Command]:
