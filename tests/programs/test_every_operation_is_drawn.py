@@ -54,7 +54,9 @@ NOT_DRAWN = {
         *("get_name", "get_type", "get_input_type", "get_execution_environment", "get_execution_config", "cache"),
         *("set_uid_hash", "set_max_parallelism", "force_non_parallel"),
     },
-    "sinks, which have tests of their own": {"print", "add_sink", "execute_and_collect", "to"},
+    "sinks, which have tests of their own": {
+        *("print", "add_sink", "execute_and_collect", "execute_to_dataframe", "foreach_checkpoint", "to"),
+    },
     "the callable, or the method that makes it, is drawn instead of the class": {
         *("KeySelector", "Partitioner", "PatternSelectFunction", "PatternFlatSelectFunction"),
         *("CountTumblingWindowAssigner", "CountSlidingWindowAssigner", "DynamicEventTimeSessionWindows"),

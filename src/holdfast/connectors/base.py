@@ -47,6 +47,7 @@ __all__ = [
     "WriterState",
     "check_form",
     "produced_type",
+    "takes_columns",
 ]
 
 
@@ -376,6 +377,11 @@ class Sink(Protocol[IN]):
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
         """Create the committer, in the driver; None if the writer needs none."""
+
+
+def takes_columns(sink: object) -> bool:
+    """Whether a sink's writers take columns (`holdfast.common.formats.columns`) as well as lists of records."""
+    return bool(getattr(sink, "takes_columns", False))
 
 
 @runtime_checkable

@@ -8,9 +8,9 @@ from holdfast.common.config_options import PipelineOptions, StateRecoveryOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.system.modes import RuntimeExecutionMode
 from holdfast.errors import ConfigurationError
-from holdfast.graph.transformations import Physical, SourceTransformation
+from holdfast.graph.transformations import Physical, SourceTransformation, Transformation
 
-__all__ = ["in_batch"]
+__all__ = ["check_bounded", "in_batch"]
 
 
 def in_batch(operators: Iterable[Physical], config: Configuration) -> bool:
@@ -38,3 +38,28 @@ def in_batch(operators: Iterable[Physical], config: Configuration) -> bool:
             f"of the two out, or set {key} to STREAMING."
         )
     return True
+
+
+def check_bounded(operators: Iterable[Transformation], where: str) -> None:
+    """Check that a program ends.
+
+    Args:
+        operators: Its operators.
+        where: The call that needs it.
+
+    Raises:
+        ConfigurationError: a source is unbounded.
+    """
+    waiting, seen = list(operators), set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        waiting += node.inputs
+        if isinstance(node, SourceTransformation) and not node.source.bounded:
+            raise ConfigurationError(
+                f"{where} returns at the end of the job, and source {node} is unbounded: bound it (set_bounded(...) of a "
+                "KafkaSource, files without monitor_continuously(...), a number of generated records), or take "
+                "foreach_checkpoint()"
+            )

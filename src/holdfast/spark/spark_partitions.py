@@ -83,11 +83,18 @@ def spark_partitions(frame: DataFrame, event_time: str | None, writer: PartsWrit
         SparkGone: the session is stopped.
     """
     from holdfast.runtime.host.shipping import SparkJobFailed
+    from holdfast.runtime.spark.stages import name_stages
 
+    context = frame.sparkSession.sparkContext
     try:
+        if context._jsc is not None:
+            name_stages(context, "Rows of a DataFrame")  # else, in a restart, they have the name of an operator
         return write_partitions(frame, event_time, writer, f"Rows of a DataFrame, to {writer.prefix}")
     except SparkJobFailed as failure:
         raise ConfigurationError(f"the DataFrame cannot be computed: {failure}") from failure
+    finally:
+        if context._jsc is not None:
+            name_stages(context, None)
 
 
 def write_partitions(

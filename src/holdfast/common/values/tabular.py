@@ -10,9 +10,10 @@ from typing import Any
 from holdfast.common.system.optional_library import optional_library
 from holdfast.common.types import Row, RowKind
 
-__all__ = ["as_record", "to_arrow", "to_pandas", "to_polars"]
+__all__ = ["KIND_COLUMN", "as_record", "to_arrow", "to_pandas", "to_polars"]
 
-_KIND = "row_kind"
+KIND_COLUMN = "row_kind"
+"""The column with the kind of a row of a changelog."""
 
 
 def as_record(element: Any) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def as_record(element: Any) -> dict[str, Any]:
     if isinstance(element, Row):
         kind, named = element.get_row_kind(), element._fields
         record = dict(zip(named or _positions(len(element)), element))
-        return record if kind is RowKind.INSERT else {_KIND: kind.name, **record}
+        return record if kind is RowKind.INSERT else {KIND_COLUMN: kind.name, **record}
     if isinstance(element, dict):
         record = {str(name): value for name, value in element.items()}
         if len(record) < len(element):

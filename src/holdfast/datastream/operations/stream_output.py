@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
@@ -12,10 +12,13 @@ from holdfast.connectors.collect import CollectSink
 from holdfast.connectors.print import PrintSink
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from holdfast.datastream.operations.operator_settings import check_count
+from holdfast.graph.execution_mode import check_bounded
 from holdfast.graph.transformations import Physical, SideOutput, Transformation
 from holdfast.runtime.operators.stateless import SinkOperator
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 __all__ = ["StreamOutput"]
@@ -90,6 +93,53 @@ class StreamOutput(Generic[T]):
         with results:
             return list(islice(results, limit))
 
+    def execute_to_dataframe(self, job_execution_name: str | None = None) -> DataFrame:
+        """Run the program as built so far, which must be bounded, and return this stream's elements as a Spark DataFrame.
+
+        The DataFrame has the columns that ``to_arrow()`` of `execute_and_collect` has, in the declared type, else in the
+        types of the values. Tasks write its rows as Arrow, and Spark's tasks read them: the driver handles none. With
+        ``execution.checkpointing.dir`` they stay beside the job's checkpoints, otherwise until this process ends.
+
+        Args:
+            job_execution_name: The job's name; also ``pipeline.name``.
+
+        Raises:
+            ConfigurationError: a source of the program is unbounded, or Spark has no type for a column.
+            UserCodeError: the elements have no columns.
+            JobFailed: the job failed.
+        """
+        from holdfast.spark.results import Results, ResultsSink, temporary_directory  # needs pyarrow
+
+        results = Results()
+        kept = self._env._configuration.get_string("execution.checkpointing.dir", "")
+        sink = ResultsSink(results, None if kept else temporary_directory())
+        end = self._sink_to(sink, "DataFrame", "execute_to_dataframe()")
+        try:
+            check_bounded(self._env._operators, "execute_to_dataframe()")
+            self._env.execute(job_execution_name)
+        finally:
+            if end._transformation in self._env._operators:
+                self._env._operators.remove(end._transformation)
+        return results.frame(self._env._spark)
+
+    def foreach_checkpoint(self, function: Callable[[DataFrame, int], object]) -> DataStreamSink:
+        """Call a function with each checkpoint's output of this stream, as a DataFrame, and with the checkpoint's id.
+
+        It is called in the driver, on the job's session, once the checkpoint is complete: one checkpoint after the other, in
+        order of their ids, and not for one without output. The next checkpoint completes after it has returned. It is called
+        again after a crash, until it is known to have returned: with the same id and the same rows. So what it writes under
+        the id is written exactly once. The rows are deleted when it has returned.
+
+        Args:
+            function: The function; it stays in the driver, and need not be pickled.
+
+        Raises:
+            TypeError: this is no function.
+        """
+        from holdfast.spark.frame_sink import foreach_sink  # needs pyarrow
+
+        return self._sink_to(foreach_sink(function), "Foreach checkpoint", "foreach_checkpoint()")
+
     def _sink_to(self, sink: Sink, name: str, where: str) -> DataStreamSink:
         given: Any = sink
         if not isinstance(given, Sink):
@@ -97,7 +147,9 @@ class StreamOutput(Generic[T]):
             raise TypeError(f"{where} takes a Sink, not a {type(given).__name__}.{remedy}")
         declared = self._transformation.output_type
         if declared is not None and hasattr(given, "of_type"):
-            sink = given.of_type(declared)
+            sink = given = given.of_type(declared)
+        if hasattr(given, "in_session"):
+            sink = given.in_session(self._env._spark)
         node = self._env._add_operator(
             inputs=(self._transformation,),
             kind="Sink",

@@ -12,7 +12,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.formats.columns import columns_of
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.connectors.base import Sink, SinkWriter, StatefulSink, StatefulWriter, WriterContext
+from holdfast.connectors.base import Sink, SinkWriter, StatefulSink, StatefulWriter, WriterContext, takes_columns
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.operators.function_life import FunctionLife
@@ -276,6 +276,7 @@ class _Sink(Operator):
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._takes_columns = takes_columns(sink)
         self._writer: SinkWriter | None = None
         self._waiting: StatefulWriter | None = None
         """The writer, if its output may wait."""
@@ -318,7 +319,7 @@ class _Sink(Operator):
 
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
-        if columns_of(values) is not None:
+        if not self._takes_columns and columns_of(values) is not None:
             values, timestamps = list(values), None if timestamps is None else list(timestamps)
         self.records_written += len(values)
         try:
@@ -359,6 +360,11 @@ class SinkOperator(OperatorFactory):
     def state(self) -> StateKind:  # type: ignore[override]
         """Lists, if the sink's writers keep state."""
         return StateKind.LISTED if isinstance(self.sink, StatefulSink) and self.sink.keeps_state else StateKind.NONE
+
+    @property
+    def by_columns(self) -> bool:  # type: ignore[override]
+        """Whether the sink's writers take columns."""
+        return takes_columns(self.sink)
 
     def create(self) -> Operator:
         """Create the operator."""

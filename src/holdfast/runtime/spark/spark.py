@@ -54,6 +54,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _VARIABLE = "spark.executorEnv."
+_LONGEST_NAME = 200
+"""Characters in the name of a stage."""
 _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need and must not know."""
 IMPORTED_EARLY = ("holdfast.datastream", "holdfast.datastream.connectors.kafka", "holdfast.table", "holdfast.cep")
@@ -238,7 +240,7 @@ class SparkExecutor:
             shared = self.root, self.job_id, self.started
             modules = _imported_early(self._plan)
             tasks = [LevelTask(level, level == last, *shared, modules=modules) for level in range(self._plan.levels)]
-            self._stages = Stages(context, tasks, self._widths, self._placement, self._setup)
+            self._stages = Stages(context, tasks, self._widths, self._placement, self._setup, self._stage_names())
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run an epoch; returns the reports of its tasks."""
@@ -257,6 +259,12 @@ class SparkExecutor:
         return f"{self._name}: epoch {assignment.epoch}{again}: " + " => ".join(
             ", ".join(v.name for v in self._plan.at(level)) for level in range(self._plan.levels)
         )
+
+    def _stage_names(self) -> list[str]:
+        """The operators of each level, as Spark's UI shows them."""
+        plan = self._plan
+        names = (", ".join(v.name for v in plan.at(level)) for level in range(plan.levels))
+        return [f"{self._name}: {each}"[:_LONGEST_NAME] for each in names]
 
     def abort(self) -> None:
         """Make the running epoch fail soon."""

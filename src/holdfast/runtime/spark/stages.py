@@ -20,7 +20,7 @@ from holdfast.runtime.host.shipping import load_and_run
 from holdfast.runtime.spark.level_task import LevelTask, packed_calls
 from holdfast.runtime.spark.placement import Placement
 
-__all__ = ["Stages"]
+__all__ = ["Stages", "name_stages"]
 
 _LARGEST_PROPERTY = 1 << 14
 """The limit for an epoch's packed calls, in characters; every task gets the calls of all."""
@@ -31,6 +31,10 @@ _FEW_CHANNELS = 16
 
 Spark would choose Kryo, which takes 2 ms to set up in every task; Java's form takes longer for each channel.
 """
+
+
+_CALL_SITE, _CALL_SITES = "callSite.short", "callSite.long"
+"""What Spark takes for the names of stages, and for their details. Without, it reads a stack for each RDD."""
 
 
 class _Pickled:
@@ -64,6 +68,7 @@ class Stages:
         widths: The number of partitions of each level.
         placement: The hosts of the partitions.
         setup: The broadcast of the job's setup.
+        names: The name of each level, for Spark's UI.
     """
 
     def __init__(
@@ -73,11 +78,15 @@ class Stages:
         widths: Sequence[int],
         placement: Placement,
         setup: Broadcast[bytes],
+        names: Sequence[str],
     ) -> None:
         self._context = context
         self._tasks = tasks
         self._widths = widths
         self._placement = placement
+        self._names = names
+        self._named = ""
+        """The level whose name the RDDs get that are made now, or the Spark job that is begun."""
         jvm: Any = context._jvm
         # Py4J looks up a class or method in the JVM at every access by name.
         self._function, self._rdd, self._pairs = jvm.SimplePythonFunction, jvm.PythonRDD, jvm.PairwiseRDD
@@ -132,7 +141,8 @@ class Stages:
     def _build(self, tasks: Sequence[LevelTask], kept: list[Broadcast[bytes]]) -> Any:
         """Build the stages as an RDD of the JVM, for one run; ``kept`` gets the broadcasts that must live until then."""
         frames = None
-        for width, task in zip(self._widths, tasks):
+        for width, task, name in zip(self._widths, tasks, self._names):
+            self._name_stages(name)
             source = self._placement.anchor(width) if frames is None else self._placement.stage(width, frames)
             stage = self._rdd(source, self._python_function(task, kept), False, False)
             if task.last:
@@ -143,6 +153,14 @@ class Stages:
                 shuffled.rdd().setSerializer(self._java)
             frames = self._value_of_pair(shuffled)
         raise AssertionError("no level is the last")
+
+    def _name_stages(self, name: str) -> None:
+        """Name the RDDs that are made next. The last level's name stays: it is that of the Spark job's own stage."""
+        if not self._named:
+            name_stages(self._context, name, "\n".join(self._names))
+        elif name != self._named:
+            self._context.setLocalProperty(_CALL_SITE, name)
+        self._named = name
 
     def _python_function(self, task: LevelTask, kept: list[Broadcast[bytes]]) -> Any:
         call = _Call(self._load_and_run, pickle.dumps(task, 5), self._setup)
@@ -171,6 +189,12 @@ class Stages:
         RDD(self._placement.anchor(width).toJavaRDD(), self._context, self._serializer).mapPartitionsWithIndex(
             function
         ).count()
+
+
+def name_stages(context: SparkContext, name: str | None, details: str | None = None) -> None:
+    """Name what this thread lets Spark do; None: Spark names it as it does by itself."""
+    context.setLocalProperty(_CALL_SITE, name)
+    context.setLocalProperty(_CALL_SITES, details or name)
 
 
 def _pickled_reference(context: SparkContext, broadcast: Broadcast[bytes]) -> bytes:

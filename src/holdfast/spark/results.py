@@ -1,0 +1,147 @@
+"""ResultsSink: keeps the output of a bounded job as Arrow, for a DataFrame of all rows.
+
+Beside the parts (`holdfast.spark.staged_output`), a file ``rows-<checkpoint>`` lists those of a checkpoint. They stay: a
+program that is started again, though its job has ended, has the same results.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.checkpoint.ids import NO_CHECKPOINT
+from holdfast.common.formats.arrow import pyarrow
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.spark.element_columns import ElementColumns
+from holdfast.spark.frames import session_of, spark_frame
+from holdfast.spark.staged_output import PartName, StagedOutput, StagedWriter, StagingArea, check_staged, outputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Results", "ResultsSink", "temporary_directory"]
+
+_LISTS = "rows-"
+
+
+class Results:
+    """Where the results of a job are, once it has a driver."""
+
+    def __init__(self) -> None:
+        self.area: StagingArea | None = None
+        self.schema: Any = None
+        """The ``pyarrow.Schema`` of the declared type."""
+
+    def frame(self, session: SparkSession | None) -> DataFrame:
+        """The DataFrame of all rows of the job, which has ended.
+
+        Raises:
+            ConfigurationError: Spark has no type for a column.
+        """
+        return spark_frame(session_of(session), self.output())
+
+    def output(self) -> StagedOutput:
+        """All rows of the job, which has ended. Without rows, their declared type gives the columns."""
+        assert self.area is not None
+        storage, prefix = self.area.open(), self.area.prefix
+        lists = sorted(path for path in storage.list(prefix) if path.startswith(prefix + _LISTS))  # by checkpoint
+        stored = [msgspec.msgpack.decode(storage.get(path)) for path in lists]
+        merged = outputs(self.area, [Committable("", n, {**each, "checkpoint": 0}) for n, each in enumerate(stored)])
+        if merged:
+            return merged[0]
+        return StagedOutput(NO_CHECKPOINT, self.area, self.schema or pyarrow().schema([]), ())
+
+
+def temporary_directory() -> str:
+    """A new directory that lasts as long as this process."""
+    directory = tempfile.mkdtemp(prefix="holdfast-results-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+_kept: weakref.WeakValueDictionary[str, Results] = weakref.WeakValueDictionary()
+
+
+class ResultsSink:
+    """A sink that keeps its rows as Arrow.
+
+    Args:
+        results: Learns where.
+        directory: A directory for the rows; None: beside the job's checkpoints.
+        declared: The elements' type.
+    """
+
+    takes_columns = True
+    _name = "execute_to_dataframe()"
+
+    def __init__(self, results: Results, directory: str | None, declared: TypeInformation | None = None) -> None:
+        self._directory = directory
+        self.columns = ElementColumns(declared)
+        self._token = uuid.uuid4().hex
+        self._results: Results | None = results
+        _kept[self._token] = results
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_results": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._results = _kept.get(self._token)
+
+    def of_type(self, declared: TypeInformation) -> ResultsSink:
+        """The sink for a stream of this type."""
+        sink = copy.copy(self)
+        sink.columns = ElementColumns(declared)
+        return sink
+
+    def validate(self) -> None:
+        """Accept: the job's storage is checked by the job."""
+
+    def create_writer(self, context: WriterContext) -> StagedWriter:
+        """Create a writer."""
+        area = StagingArea.of(context.job, context.uid, self._directory)
+        return StagedWriter(area, self.columns, context, self._name)
+
+    def check_prepared(self, data: Any) -> None:
+        """Check that output is staged."""
+        check_staged(data, self._name)
+
+    def create_committer(self, job: JobInfo, uid: str) -> _ResultsCommitter:
+        """Create the committer, which lists the parts that count."""
+        assert self._results is not None, "the results are read where the program was built"
+        self._results.schema = self.columns.schema
+        area = self._results.area = StagingArea.of(job, uid, self._directory)
+        return _ResultsCommitter(area, job.generation)
+
+
+class _ResultsCommitter:
+    def __init__(self, area: StagingArea, generation: int) -> None:
+        self._prefix = area.prefix
+        self._storage = area.open()
+        self._generation = generation
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        self.commit(committables)
+        paths = self._storage.list(self._prefix)
+        lists = [path for path in paths if path.startswith(self._prefix + _LISTS)]
+        stored = (msgspec.msgpack.decode(self._storage.get(path)) for path in lists)
+        kept = {self._prefix + name for each in stored for name, _ in each["parts"]}
+        left = ((path, PartName.parse(path.removeprefix(self._prefix))) for path in paths if path not in kept)
+        self._storage.delete([path for path, part in left if part is not None and part.generation < self._generation])
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        for each in committables:
+            name = f"{_LISTS}{each.data['checkpoint']:020d}-{each.subtask:05d}"
+            self._storage.put(self._prefix + name, msgspec.msgpack.encode(each.data))
+
+    def close(self) -> None:
+        """Do nothing: no resources are open."""
