@@ -152,7 +152,7 @@ def staged(directory: Any, checkpoint_id: int, rows: list[Any], job: str = "a") 
 
 
 def test_files_of_spark_have_each_checkpoint_once(spark, tmp_path):
-    target = str(tmp_path / "totals")
+    target = str(tmp_path / "table")
     deliver = SparkTableSink(target, "parquet", partition_by=["shop"]).in_session(spark).deliver
     deliver(staged(tmp_path, 2, [{"shop": "books", "n": 1}, {"shop": "coffee", "n": 2}]))
     for _ in range(2):
@@ -161,7 +161,7 @@ def test_files_of_spark_have_each_checkpoint_once(spark, tmp_path):
     found = spark.read.parquet(target)
     assert sorted((row.shop, row.n) for row in found.collect()) == [("books", 1), ("books", 3), ("coffee", 2), ("tea", 4)]
     assert found.select("checkpoint").distinct().count() == 3
-    assert list((tmp_path / "totals" / "_holdfast").glob("[!.]*")) == []
+    assert list((tmp_path / "table" / "_holdfast").glob("[!.]*")) == []
     with pytest.raises(ValueError, match="rows of a changelog cannot be appended"):
         deliver(staged(tmp_path, 4, [Row.of_kind(RowKind.DELETE, 1)]))
 
