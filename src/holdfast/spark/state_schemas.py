@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.errors import ConfigurationError
 
-__all__ = ["Schema", "check_fields", "parse_schema", "tuples"]
+__all__ = ["Schema", "check_fields", "parse_fields", "parse_schema", "tuples"]
 
 _TYPES: dict[str, TypeInformation] = {
     **dict.fromkeys(("boolean",), Types.BOOLEAN()),
@@ -66,7 +66,7 @@ def parse_schema(given: Any, where: str) -> Schema:
         ConfigurationError: it is neither, has no fields or one name twice, or a type is not known.
     """
     if isinstance(given, str):
-        fields = [_parsed(text, given, where) for text in _split(given)]
+        fields = parse_fields(given, where)
     elif type(given).__name__ == "StructType":
         fields = [(field.name, field.dataType.simpleString()) for field in given.fields]
     else:
@@ -75,6 +75,15 @@ def parse_schema(given: Any, where: str) -> Schema:
     if not names or len(set(names)) < len(names):
         raise ConfigurationError(f"{where}: {given!r} has {'two fields of one name' if names else 'no fields'}")
     return Schema(names, tuple(_type(text, where) for _, text in fields))
+
+
+def parse_fields(given: str, where: str) -> list[tuple[str, str]]:
+    """The names of the fields in a text such as ``"count int, last timestamp"``, and the texts of their types.
+
+    Raises:
+        ConfigurationError: the text is not a schema; ``where`` says what it belongs to.
+    """
+    return [_parsed(text, given, where) for text in _split(given)]
 
 
 def _type(text: str, where: str) -> TypeInformation | None:

@@ -21,6 +21,8 @@ from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
 
 __all__ = ["EnvironmentSources"]
 
@@ -210,6 +212,40 @@ class EnvironmentSources:
 
         source, declared = stream_source(sdf, event_time, trigger, output_mode)
         return self._from_source(source, watermark_strategy or declared, source_name, None)
+
+    def from_data_source(
+        self,
+        data_source: DataSource,
+        watermark_strategy: WatermarkStrategy | None = None,
+        *,
+        event_time: str | None = None,
+        schema: StructType | str | None = None,
+        bounded: bool | None = None,
+        source_name: str | None = None,
+    ) -> DataStream[Row]:
+        """Create a stream of the rows of a Python data source of PySpark, without Structured Streaming in between.
+
+        Its partitions are read in the job's subtasks. The offsets of a stream reader are in the job's checkpoints; its
+        ``commit`` is called after the checkpoint is complete.
+
+        Args:
+            data_source: The data source, e.g. ``Orders({"url": "..."})``.
+            watermark_strategy: Timestamps and watermarks; without it, event time stands still.
+            event_time: The column with the rows' timestamps: a timestamp, a date, or a whole number in ms.
+            schema: The columns; by default what its ``schema()`` says.
+            bounded: Whether to read it once, by its ``reader``; by default only if it has no stream reader.
+            source_name: The source's name, for plans, metrics and messages; by default its ``name()``.
+
+        Raises:
+            TypeError: this is no data source.
+            ConfigurationError: it has no reader of the kind; a column has a type that cannot be carried, or cannot be the
+                event time.
+        """
+        from holdfast.spark.python_source import PythonDataSource  # needs pyarrow
+
+        source = PythonDataSource.of(data_source, schema, event_time, bounded)
+        strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
+        return self._from_source(source, strategy, source_name or source.name, None)
 
     def socket_text_stream(self, hostname: str, port: int) -> DataStream[str]:
         """Create a stream of text lines from a TCP server (e.g. ``nc -lk 9000``), read by one subtask.
