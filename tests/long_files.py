@@ -20,6 +20,7 @@ LONG = [
     "connectors/test_payments.py",
     "connectors/test_postgres_cdc.py",
     "connectors/test_postgres_cdc_refusals.py",
+    "connectors/test_postgres_networks.py",
     "connectors/test_postgres_pgbench.py",
     "connectors/test_postgres_sink.py",
     "connectors/test_postgres_snapshots.py",

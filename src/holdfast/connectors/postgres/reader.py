@@ -150,12 +150,12 @@ class PostgresCdcReader:
         regions = _Regions(part.payload, self._ordered)
         begin = self._ahead
         values: list[Any] = []
-        places: list[str] = []
+        places: list[tuple[str, Begin]] = []
         stamps: list[int] = []
 
         def batch() -> Batch[Any]:
             nonlocal values, places, stamps
-            made = Batch(values, stamps, functools.partial(list.__getitem__, places))
+            made = Batch(values, stamps, functools.partial(_place, places))
             values, places, stamps = [], [], []
             return made
 
@@ -177,7 +177,7 @@ class PostgresCdcReader:
             for table, element in self._elements(message, begin, regions):
                 values.append(element)
                 stamps.append(stamp)
-                places.append(f"{table}, LSN {format_lsn(begin.commit_lsn)}, transaction {begin.xid}")
+                places.append((table, begin))
                 if len(values) >= max_batch:
                     yield batch()
         if values:
@@ -383,6 +383,11 @@ def _shown(rows: TableRows, message: Any) -> str:
     values = getattr(message, "new", None) or message.old or message.key
     key = rows.key_of(values)
     return f"key {', '.join(key)}" if key is not None else f"row {values!r:.200}"
+
+
+def _place(places: Sequence[tuple[str, Begin]], number: int) -> str:
+    table, begin = places[number]
+    return f"{table}, LSN {format_lsn(begin.commit_lsn)}, transaction {begin.xid}"
 
 
 def _batch(values: list[Any], stamp: int, split: str) -> Batch[Any]:

@@ -29,6 +29,10 @@ _LASTING = (
     "must be superuser or replication role",
     "invalid connection option",
     "could not translate host name",
+    "certificate verify failed",
+    "does not match host name",
+    "root certificate file",
+    "server does not support SSL",
 )
 """What the server or its library says of a connection that no restart mends."""
 

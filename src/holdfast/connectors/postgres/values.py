@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -37,6 +38,8 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 def _full_fraction(text: str) -> str:
     """Python 3.10 reads fractions of three and six digits only."""
+    if sys.version_info >= (3, 11):
+        return text
     return _FRACTION.sub(lambda found: "." + found[1].ljust(6, "0"), text)
 
 
@@ -70,6 +73,18 @@ def _decimal(text: bytes) -> Decimal:
 
 def _date(text: bytes) -> datetime.date:
     return datetime.date.fromisoformat(text.decode())
+
+
+def _conformed(read: Callable[[bytes], Any], conform: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    return lambda text: conform(read(text))
+
+
+def _milliseconds(read: Callable[[bytes], Any], conform: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    def cut(text: bytes) -> Any:
+        value = read(text)
+        return conform(value) if value.microsecond % 1000 else value
+
+    return cut
 
 
 _KINDS: list[tuple[TypeInformation[Any], frozenset[int], Callable[[bytes], Any], bool]] = [
@@ -122,5 +137,5 @@ def converter(declared: TypeInformation[Any]) -> Callable[[bytes], Any]:
             if not cut:
                 return read
             conform = declared.conform
-            return lambda text: conform(read(text))
+            return (_conformed if declared == Types.FLOAT() else _milliseconds)(read, conform)
     raise ValueError(f"no column of PostgreSQL is read as {declared}")
