@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -120,6 +121,17 @@ def a_driver_that_was_overtaken_leaves_its_successors_rows_alone(redis: RedisSer
     run.epoch([[row("a", 1)], []])
     run.recover_overtaken([[row("b", 2)], [row("c", 3)]])
     assert hashes(redis) == {"a": "1", "b": "2", "c": "3"}
+
+
+def a_job_under_another_name_writes_what_a_savepoint_holds(redis: RedisServer, runs: Any) -> None:
+    run = runs(sink(redis))
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 1)], [row("b", 2)]], crash_at="complete")
+    committer = run.sink.create_committer(replace(run.job, job_name="another"), run.uid)
+    assert committer is not None
+    committer.recover(run.committables)
+    committer.close()
+    assert (hashes(redis), waiting(redis)) == ({"a": "1", "b": "2"}, [])
 
 
 def an_epoch_that_is_abandoned_is_never_seen(redis: RedisServer, runs: Any) -> None:
@@ -403,7 +415,7 @@ def a_wrong_argument_is_refused(options: dict[str, Any], told: str) -> None:
 
 def the_output_of_another_sink_is_refused() -> None:
     made = RedisSink("redis://h", TOTALS, key)
-    made.check_prepared({"version": 1, "attempt": "1-0-1-a", "chunks": 1})
+    made.check_prepared({"version": 1, "prefix": "holdfast:a", "attempt": "1-0-1-a", "chunks": 1})
     with pytest.raises(IncompatibleState, match="another kind of connector"):
         made.check_prepared({"bucket": "b"})
 

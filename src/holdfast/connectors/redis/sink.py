@@ -123,7 +123,7 @@ class RedisSink:
         Raises:
             IncompatibleState: it does not.
         """
-        check_form(data, ("version", "attempt", "chunks"), "RedisSink", [_VERSION])
+        check_form(data, ("version", "prefix", "attempt", "chunks"), "RedisSink", [_VERSION])
 
     def create_committer(self, job: JobInfo, uid: str) -> _RedisCommitter:
         """Create the committer, which has prepared rows written."""
@@ -173,7 +173,8 @@ class _RedisWriter:
             self._store()
         if not self._chunks:
             return []
-        return [{"version": _VERSION, "attempt": str(self._attempt), "chunks": self._chunks}]
+        made = {"version": _VERSION, "prefix": self._staging.prefix, "attempt": str(self._attempt)}
+        return [{**made, "chunks": self._chunks}]
 
     def abort_epoch(self) -> None:
         self._drop()  # the committer deletes the chunks
@@ -231,5 +232,5 @@ class _RedisCommitter:
         attempts = []
         for each in committables:
             attempts.append(Attempt.parse(each.data["attempt"]))
-            self._staging.apply(attempts[-1], each.data["chunks"])
+            self._staging.apply(each.data["prefix"], attempts[-1], each.data["chunks"])
         return attempts

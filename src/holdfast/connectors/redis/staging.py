@@ -77,7 +77,7 @@ class Staging:
             ConfigurationError: the server refuses it for good.
             ServiceUnavailable: it does not answer, or has no room.
         """
-        name, data = self._name(attempt, chunk), packed(commands)
+        name, data = _name(self.prefix, attempt, chunk), packed(commands)
 
         def store(client: Any) -> None:
             client.sadd(self.prefix, name)
@@ -85,8 +85,8 @@ class Staging:
 
         self._server.call("cannot write", store)
 
-    def apply(self, attempt: Attempt, chunks: int) -> None:
-        """Carry chunks out, those that are not yet.
+    def apply(self, prefix: str, attempt: Attempt, chunks: int) -> None:
+        """Carry chunks out, those that are not yet; of a job with this prefix, which had another name perhaps.
 
         Raises:
             ConfigurationError: a command fails until somebody changes something; the rows wait.
@@ -94,7 +94,7 @@ class Staging:
             InputLost: the server has removed rows that waited.
         """
         for chunk in range(chunks):
-            self._server.call("cannot write", partial(self._apply, self._name(attempt, chunk)))
+            self._server.call("cannot write", partial(self._apply, prefix, _name(prefix, attempt, chunk)))
 
     def clean(self, before: int, generation: int = -1, epoch: int = -1) -> None:
         """Delete the chunks of generations before one, and those of a generation's attempts at epochs before one."""
@@ -113,8 +113,8 @@ class Staging:
 
         self._server.call("cannot delete what failed attempts left", delete)
 
-    def _apply(self, name: str, client: Any) -> None:
-        outcome, *told = client.eval(_APPLY, 2, name, self.prefix)
+    def _apply(self, prefix: str, name: str, client: Any) -> None:
+        outcome, *told = client.eval(_APPLY, 2, name, prefix)
         if outcome == 0:
             return
         where = f"{self._server.url} [{self._server.user}]"
@@ -133,5 +133,6 @@ class Staging:
             )
         raise ServiceUnavailable(f"{text}; its rows wait, and are written when the server takes them")
 
-    def _name(self, attempt: Attempt, chunk: int) -> str:
-        return f"{self.prefix}:{attempt}:{chunk}"
+
+def _name(prefix: str, attempt: Attempt, chunk: int) -> str:
+    return f"{prefix}:{attempt}:{chunk}"
