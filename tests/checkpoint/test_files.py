@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoint import files
-from holdfast.checkpoint.files import pack, read_file, read_raw, store_raw, unpack, write_file, write_raw
+from holdfast.checkpoint.container import pack, unpack
+from holdfast.checkpoint.files import read_file, read_raw, store_raw, write_file, write_raw
 from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
 from holdfast.checkpoint.stores import directory_store
 from holdfast.checkpoint.stores.storage import AlreadyExists, Storage

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.entries import decode_entry, decode_manifest, encode_entry, encode_manifest
-from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import Storage

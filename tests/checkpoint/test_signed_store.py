@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.files import fetch_raw, unpack, write_raw
+from holdfast.checkpoint.container import unpack
+from holdfast.checkpoint.files import fetch_raw, write_raw
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths

@@ -16,7 +16,7 @@ import pytest
 
 from awaiting import until
 from cli.shell import PAYMENTS, Shell
-from holdfast.checkpoint.files import unpack
+from holdfast.checkpoint.container import unpack
 from holdfast.common import Types
 from holdfast.errors import HoldfastError
 from holdfast.state_api import SavepointReader

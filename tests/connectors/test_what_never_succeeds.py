@@ -16,11 +16,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connector_harness import attempts, job_info
 
 from holdfast.common import Row, Types
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.jdbc_database import Database
 from holdfast.connectors.kafka.changelogs.changelog_reader import KafkaChangelogReader
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.producers import RecordProducer
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.connectors.kafka.source.reader import KafkaReader, _Partition

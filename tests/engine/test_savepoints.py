@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import compactions
 from effort import examples
-from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import METADATA, read_savepoint
 from holdfast.checkpoint.stores.storage import Storage

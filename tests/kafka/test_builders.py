@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.common.kafka_properties import consumer_properties, producer_properties, protocol_properties
 from holdfast.common.serialization import SimpleStringSchema
 from holdfast.connectors.base import JobInfo, Sink, Source, WriterContext
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.connectors.kafka.config import consumer_properties, producer_properties, protocol_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
 from holdfast.connectors.kafka.sink import transactions
 from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, read_outbox

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.kafka import config
-from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
-from holdfast.connectors.kafka.config import (
+from holdfast.common import kafka_properties as config
+from holdfast.common.kafka_properties import (
     admin_properties,
     consumer_properties,
     producer_properties,
     transactional_properties,
 )
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from holdfast.connectors.kafka.sink.committable import TransactionalId, rewriter_id, rewriting_job
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.connectors.kafka.sink.retention import RetentionCheck

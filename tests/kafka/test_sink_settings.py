@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from holdfast.common.kafka_properties import consumer_properties, producer_properties
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.config import consumer_properties, producer_properties
 from holdfast.connectors.kafka.sink import tokens
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable
 from holdfast.connectors.kafka.sink.producer_record import ProducerRecord

@@ -12,8 +12,9 @@ import xxhash
 import zstandard
 
 from checkpoint.metadata_examples import CHECKPOINT, EXAMPLE, MANIFEST, TAKEOVER
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.entries import Completed, decode_entry, decode_manifest, encode_entry, encode_manifest
-from holdfast.checkpoint.files import pack, unpack, write_file
+from holdfast.checkpoint.files import write_file
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import ListPart

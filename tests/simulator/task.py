@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.checkpoint.files import pack, read_file, unpack, write_file
+from holdfast.checkpoint.container import pack, unpack
+from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile, InlineFile
 from holdfast.checkpoint.layers import subtask_change
 from holdfast.checkpoint.manifests import read_checkpoint

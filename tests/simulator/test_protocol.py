@@ -18,7 +18,7 @@ import pytest
 
 from effort import examples
 from holdfast.checkpoint import log, manifests, milestones, takeover
-from holdfast.checkpoint.files import unpack
+from holdfast.checkpoint.container import unpack
 from holdfast.checkpoint.handles import InlineFile
 from holdfast.checkpoint.retention import referenced
 from holdfast.runtime.protocol import machine

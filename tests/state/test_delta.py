@@ -12,7 +12,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.files import compress, write_file
+from holdfast.checkpoint.container import compress
+from holdfast.checkpoint.files import write_file
 from holdfast.checkpoint.handles import IndexedFile, InlineFile
 from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState

@@ -18,7 +18,7 @@ from engine.small_programs import Pass, program, timed
 from engine.test_same_results import config, lab
 from engine.test_savepoints import run
 from engine.test_state_queries import VALUES, Everything
-from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.savepoint import METADATA
 from holdfast.common import Configuration, JobClient, Time, Types, WatermarkStrategy
 from holdfast.datastream import AggregateFunction, KeyedProcessFunction, ProcessWindowFunction, ValueStateDescriptor

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import Layer
 from holdfast.checkpoint.parsing import parsing
-from holdfast.errors import CheckpointError, IncompatibleState
+from holdfast.checkpoint.stores.log_router import moved_to
+from holdfast.errors import CheckpointError, ConfigurationError, IncompatibleState
 
 __all__ = [
     "FORMAT_VERSION",
@@ -160,8 +161,15 @@ def decode_entry(data: bytes, where: str) -> LogEntry:
     Raises:
         CorruptFile: the entry is truncated or altered.
         IncompatibleState: this release does not read the entry's form.
+        ConfigurationError: it says that the log goes on in a topic.
     """
     payload = unpack(data, where)
+    if (moved := moved_to(payload)) is not None:
+        raise ConfigurationError(
+            f"{where}: the job's checkpoint log goes on in topic {moved.topic} since position {moved.begin}. Set "
+            "execution.checkpointing.log to kafka, with execution.checkpointing.log.kafka.bootstrap.servers. To have the "
+            "log in the storage again, stop the job with a savepoint, and start it from that under another name"
+        )
     with parsing(where, "an entry of a checkpoint log"):
         _check_version(payload, where)
         entry: LogEntry = _decoder.decode(payload)

@@ -1,9 +1,9 @@
 """The checkpoint log: completed checkpoints and the ownership of the job, in one total order.
 
-Each position of the log (1, 2, 3, ...) is one object, put if absent: a completed checkpoint, or the take-over of a
-driver. A driver completes a checkpoint by putting the position after its last one. A starting driver puts its take-over
-at the end of the log; the older driver then finds its next position taken and is fenced. Of a completion and a
-take-over, exactly one comes first, so the new driver restores exactly the checkpoints that the older one completed.
+Each position of the log (1, 2, 3, ...) is one object, put if absent: a completed checkpoint, or a driver's take-over.
+A driver completes a checkpoint by putting the position after its last one. A starting driver puts its take-over at the
+end of the log; the older driver then finds its next position taken and is fenced. Of a completion and a take-over, exactly
+one comes first, so the new driver restores exactly the checkpoints that the older one completed.
 
     position   1           2           3           4           5           6
                takeover    completed   completed   takeover    completed   ...
@@ -13,7 +13,8 @@ take-over, exactly one comes first, so the new driver restores exactly the check
 Take-overs stay forever, completions for a while (see `holdfast.checkpoint.milestones` and `retention`). A driver that slept
 through any number of its successor's checkpoints therefore still finds its own next position taken.
 
-The decisions are pure functions of the entries read (`holdfast.checkpoint.takeover`); `CheckpointLog` does the I/O.
+The decisions are pure functions of the entries read (`holdfast.checkpoint.takeover`); `CheckpointLog` does the I/O. With
+`execution.checkpointing.log`, the storage has the log's objects in a topic (`holdfast.checkpoint.stores.log_router`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from holdfast.checkpoint.container import pack
 from holdfast.checkpoint.entries import (
     FORMAT_VERSION,
     CheckpointRecord,
@@ -32,7 +35,6 @@ from holdfast.checkpoint.entries import (
     Takeover,
     encode_entry,
 )
-from holdfast.checkpoint.files import pack
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.log_reader import LogEnd, LogReader
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
@@ -50,7 +52,7 @@ from holdfast.checkpoint.takeover import (
     next_takeover,
     started,
 )
-from holdfast.errors import CheckpointError, CorruptFile, Fenced
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced
 
 __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
@@ -356,18 +358,17 @@ class CheckpointLog(LogReader):
 
     def _append(self, entry: LogEntry) -> None:
         """Put this driver's next entry at the log's end."""
-        owned = self.owned
+        owned, data = self.owned, encode_entry(entry)
         if not self._settled:
             raise CheckpointError("whether this driver still owns the job is unknown: call take_over first")
-        path, data = self._paths.log_entry(position_of(owned.next_id)), encode_entry(entry)
         self._settled = False
         try:
-            self._storage.put_new(path, data)
+            self._storage.put_new(self._paths.log_entry(position_of(owned.next_id)), data)
         except AlreadyExists:
-            found = self._get(position_of(owned.next_id))
-            raise self._fenced(
-                f"another driver (generation {found.generation}; this one is {owned.generation}) took over"
-            ) from None
+            whose = "it has moved the log to a topic"
+            with suppress(ConfigurationError):
+                whose = f"generation {self._get(position_of(owned.next_id)).generation}; this one is {owned.generation}"
+            raise self._fenced(f"another driver ({whose}) took over") from None
         self._settled = True
 
     def _fence(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from holdfast.checkpoint.container import unpack
 from holdfast.checkpoint.entries import CheckpointRecord, Completed, LogEntry, Takeover, decode_entry
-from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.milestones import find_tail, has_successor
 from holdfast.checkpoint.paths import JobPaths

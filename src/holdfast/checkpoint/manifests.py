@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.checkpoint.container import pack
 from holdfast.checkpoint.entries import (
     CheckpointRecord,
     Completed,
@@ -14,7 +15,7 @@ from holdfast.checkpoint.entries import (
     decode_manifest,
     encode_manifest,
 )
-from holdfast.checkpoint.files import pack, read_file, write_file
+from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, epoch_of, position_of
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged

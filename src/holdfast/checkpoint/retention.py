@@ -38,7 +38,7 @@ from contextlib import contextmanager
 from math import ceil, inf
 
 from holdfast.checkpoint.holds import LONGEST_S, Hold, Holds
-from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition, epoch_of, position_of
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, Epoch, LogPosition, epoch_of, position_of
 from holdfast.checkpoint.log import CheckpointLog, Ownership
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -52,6 +52,8 @@ __all__ = ["Retention", "missing_files", "orphans", "referenced", "surplus_entri
 
 _logger = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
+_TRIM_EVERY = 1000
+"""Checkpoints between two deletions of old records of a log in a topic."""
 
 
 def referenced(checkpoints: Iterable[CheckpointMetadata]) -> set[str]:
@@ -154,6 +156,8 @@ class Retention:
         self._stored_holds: dict[str, HoldName] = {}
         """By id: the holds that a later driver finds in the storage."""
         self._adopted = False
+        self._trimmed = NO_CHECKPOINT
+        """The next checkpoint when the log was last trimmed."""
 
     @contextmanager
     def hold(self, checkpoint_id: CheckpointId | None = None) -> Iterator[CheckpointMetadata]:
@@ -288,7 +292,19 @@ class Retention:
             if self._log.owned.trial:
                 return 0
             owned = self._learn()
-            return self._delete([*self._ended_holds(), *self._surplus(owned), *self._forget(owned)])
+            deleted = self._delete([*self._ended_holds(), *self._surplus(owned), *self._forget(owned)])
+            if owned.retained and owned.next_id >= self._trimmed + _TRIM_EVERY:
+                self._trim(owned)
+            return deleted
+
+    def _trim(self, owned: Ownership) -> None:
+        """Let a log in a topic have no more records than needed."""
+        self._trimmed = owned.next_id
+        held = {position_of(checkpoint) for checkpoint in self.holds.checkpoints()}
+        try:
+            self._storage.trim_log(self._paths, position_of(owned.oldest), {owned.takeovers[-1], *held})
+        except StorageError as error:
+            _logger.warning("Deleting old entries of the checkpoint log failed; the next clean-up will retry: %s", error)
 
     def sweep(self, oldest_open_epoch: Epoch | None = None) -> int:
         """Delete all unneeded objects of the job; called at the start, after failures, and from time to time.

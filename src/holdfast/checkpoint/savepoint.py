@@ -24,7 +24,7 @@ import msgspec
 import xxhash
 
 from holdfast import __version__
-from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.handles import FileHandle
 from holdfast.checkpoint.ids import CheckpointId, epoch_of
 from holdfast.checkpoint.metadata import (

@@ -52,6 +52,9 @@ class Requests(NamedTuple):
     """Requests, counted above, to which the storage answered that there are too many."""
     bytes_written: int = 0
     bytes_read: int = 0
+    log_records: int = 0
+    """Entries and manifests that were appended to a topic (`execution.checkpointing.log`), and are no requests."""
+    log_bytes: int = 0
 
     @property
     def total(self) -> int:
@@ -61,8 +64,8 @@ class Requests(NamedTuple):
     def plus(self, other: Requests) -> Requests:
         """The sums.
 
-        >>> Requests(put=1).plus(Requests(put=2, get=1))
-        Requests(put=3, get=1, head=0, list=0, delete=0, retries=0, throttled=0, bytes_written=0, bytes_read=0)
+        >>> Requests(put=1).plus(Requests(put=2, get=1))[:2]
+        (3, 1)
         """
         return Requests(*(a + b for a, b in zip(self, other)))
 
@@ -170,6 +173,8 @@ class RequestRates:
             "storageThrottles": total.throttled,
             "storageBytesWritten": total.bytes_written,
             "storageBytesRead": total.bytes_read,
+            "checkpointLogRecords": total.log_records,
+            "checkpointLogBytes": total.log_bytes,
             "storageRequestsPerSecond": self._request_rate.per_second(now),
             "storageCost": self._cost,
             "storageCostPerMonth": MONTH_S * self._cost_rate.per_second(now),

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.errors import CorruptFile
 from holdfast.metrics.job import TERMINAL, JobSnapshot
 from holdfast.rest import shapes

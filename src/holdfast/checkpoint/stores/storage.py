@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+from holdfast.checkpoint.ids import LogPosition
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.azure_store import AzureStore
 from holdfast.checkpoint.stores.bucket import PART
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.gs_store import GSStore
 from holdfast.checkpoint.stores.hdfs_store import HDFSStore
+from holdfast.checkpoint.stores.log_router import LogRouter
+from holdfast.checkpoint.stores.log_settings import LOG, log_in_topic, routed
 from holdfast.checkpoint.stores.object_store import (
     AlreadyExists,
     Data,
@@ -54,7 +57,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_SETTINGS = ("s3.", "gs.", "fs.azure.", "hdfs.")
+_SETTINGS = ("s3.", "gs.", "fs.azure.", "hdfs.", f"{LOG}.")
 _URIS = (
     "file:///a/directory, s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or "
     "hdfs://namenode/directory"
@@ -89,8 +92,8 @@ def refused(error: StorageError) -> bool:
 
 
 def storage_options(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings of `Storage.open` in a configuration: those of the storages, and where the keys that sign are."""
-    return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key == KEY_FILE}
+    """The settings of `Storage.open` in a configuration: of the storages, the checkpoint log, and the keys that sign."""
+    return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key in (KEY_FILE, LOG)}
 
 
 def open_store(uri: str, config: Mapping[str, str]) -> DirectoryStore | FileStore:
@@ -135,6 +138,8 @@ class Storage:
         counter: RequestCounter | None = None,
     ) -> None:
         self._store = store
+        self._directory = store if isinstance(store, DirectoryStore) else None
+        """The store if its objects are plain files of this host."""
         self._retry = retry
         self._sleep = sleep
         self._clock = clock
@@ -153,19 +158,32 @@ class Storage:
         Args:
             uri: The storage's URI.
             config: The job's configuration; the keys of the storage are used (see the modules of the stores), and
-                ``security.checkpoints.key-file``: the storage then signs what it writes, and reads only what is signed.
+                ``security.checkpoints.key-file``: the storage then signs what it writes, and reads only what is signed; and
+                ``execution.checkpointing.log``, which puts the logs of jobs into topics.
 
         Raises:
             ConfigurationError: the URI or a setting is invalid.
         """
-        key_file = (config or {}).get(KEY_FILE)
-        store = open_store(uri, config or {})
-        counter = _counters.setdefault(store.uri, RequestCounter())
-        return cls(SignedStore(store, read_keys(key_file)) if key_file else store, counter=counter)
+        config = config or {}
+        key_file = config.get(KEY_FILE)
+        files = open_store(uri, config)
+        counter = _counters.setdefault(files.uri, RequestCounter())
+        keys = read_keys(key_file) if key_file else ()
+
+        def signed(store: ObjectStore) -> ObjectStore:
+            return SignedStore(store, keys) if keys else store
+
+        if not log_in_topic(config):
+            return cls(signed(files), counter=counter)
+        storage = cls(routed(signed(files), config, signed), counter=counter)
+        storage._directory = files if isinstance(files, DirectoryStore) and not keys else None
+        return storage
 
     def with_retries(self, retry: RetryPolicy) -> Storage:
         """The same objects, with other limits of retries."""
-        return Storage(self._store, retry, self._sleep, self._clock, self.requests)
+        other = Storage(self._store, retry, self._sleep, self._clock, self.requests)
+        other._directory = self._directory
+        return other
 
     @property
     def uri(self) -> str:
@@ -187,7 +205,7 @@ class Storage:
         Raises:
             StorageError: the storage refused the write, or the retry budget ran out. The object may exist nevertheless.
         """
-        self._repeat(f"put {path}", lambda: self._store.put(path, data), _put(data))
+        self._repeat(f"put {path}", lambda: self._store.put(path, data), self._putting(path, data))
 
     def link(self, path: str, source: str) -> bool:
         """Put a file of this host that does not change any more, by a hard link. False: it has to be read, and put.
@@ -198,7 +216,7 @@ class Storage:
             OSError: the file cannot be read.
             StorageError: the storage refused the link.
         """
-        return isinstance(self._store, DirectoryStore) and self._store.link(path, source)
+        return self._directory is not None and self._directory.link(path, source)
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free; of several callers, exactly one succeeds.
@@ -216,7 +234,7 @@ class Storage:
             try:
                 self._store.put_new(path, data)
             except AlreadyExists:
-                self.requests.add(Requests(get=1))
+                self.requests.add(self._asking(path, Requests(get=1)))
                 try:
                     found = self._store.get(path)
                 except NotFound as gone:
@@ -225,7 +243,7 @@ class Storage:
                 if found != data:
                     raise
 
-        self._repeat(f"put {path}", attempt, _put(data))
+        self._repeat(f"put {path}", attempt, self._putting(path, data))
 
     def get(self, path: str) -> bytes:
         """Read an object.
@@ -251,10 +269,10 @@ class Storage:
         Raises:
             NotFound: the object does not exist.
         """
-        if not isinstance(self._store, DirectoryStore):
+        if self._directory is None:
             return None
         try:
-            return self._store.map(path)
+            return self._directory.map(path)
         except NotFound:
             raise
         except (StorageError, ValueError):  # a file system without maps, too many open files, an empty file
@@ -262,7 +280,7 @@ class Storage:
 
     def local_path(self, path: str) -> str | None:
         """The path of the object's file on this host; None: it has none that holds just its content."""
-        return self._store.local_path(path) if isinstance(self._store, DirectoryStore) else None
+        return None if self._directory is None else self._directory.local_path(path)
 
     def size(self, path: str) -> int:
         """The size of an object in bytes.
@@ -271,7 +289,7 @@ class Storage:
             NotFound: the object does not exist.
             StorageError: the storage refused the request, or the retry budget ran out.
         """
-        return self._repeat(f"look up {path}", lambda: self._store.size(path), Requests(head=1))
+        return self._repeat(f"look up {path}", lambda: self._store.size(path), self._asking(path, Requests(head=1)))
 
     def exists(self, path: str) -> bool:
         """Whether the object exists."""
@@ -299,7 +317,35 @@ class Storage:
         """
         every = list(paths)
         if every:
-            self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every), Requests(delete=_pages(every)))
+            stored = [path for path in every if not self._in_topic(path)]
+            asked = Requests(delete=_pages(stored)) if stored else NONE
+            self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every), asked)
+
+    def delete_job(self, paths: JobPaths) -> None:
+        """Delete all objects of a job, with its log.
+
+        Raises:
+            StorageError: the retry budget ran out before all objects were deleted.
+        """
+        prefix = f"{paths.directory}/"
+        if isinstance(self._store, LogRouter):
+            self._store.clear(paths.directory)
+        self.delete(self.list(prefix))
+
+    def trim_log(self, paths: JobPaths, oldest: LogPosition, needed: Collection[LogPosition]) -> None:
+        """Delete entries of a log in a topic; in a store they are deleted like other objects.
+
+        Args:
+            paths: The job's paths.
+            oldest: All entries from this one on stay.
+            needed: Older ones that are needed, too.
+
+        Raises:
+            StorageError: the storage or the brokers do not answer.
+        """
+        router = self._store
+        if isinstance(router, LogRouter):
+            self._repeat("trim the log", lambda: router.trim(paths.directory, oldest, needed))
 
     def check(self, paths: JobPaths) -> None:
         """Check, before a job starts, that the storage supports every needed operation.
@@ -307,8 +353,8 @@ class Storage:
         Raises:
             ConfigurationError: not writable, planted, bucket missing, no conditional put, ...; the message names the remedy.
         """
-        if isinstance(self._store, DirectoryStore):
-            self._store.refuse_planted(paths.directory)
+        if self._directory is not None:
+            self._directory.refuse_planted(paths.directory)
         probe = paths.probe(time.time_ns() // 1_000_000)
         try:
             self.put_new(probe, b"first")
@@ -331,9 +377,19 @@ class Storage:
             ) from error
 
     def _read(self, path: str, call: Callable[[], bytes]) -> bytes:
-        data = self._repeat(f"get {path}", call, Requests(get=1))
-        self.requests.add(Requests(bytes_read=len(data)))
+        data = self._repeat(f"get {path}", call, self._asking(path, Requests(get=1)))
+        self.requests.add(self._asking(path, Requests(bytes_read=len(data))))
         return data
+
+    def _in_topic(self, path: str) -> bool:
+        return isinstance(self._store, LogRouter) and self._store.in_topic(path)
+
+    def _asking(self, path: str, requests: Requests) -> Requests:
+        """The requests to the store; none for an object in a topic."""
+        return NONE if self._in_topic(path) else requests
+
+    def _putting(self, path: str, data: Data) -> Requests:
+        return Requests(log_records=1, log_bytes=len(data)) if self._in_topic(path) else _put(data)
 
     def _repeat(self, what: str, call: Callable[[], T], asked: Requests = NONE) -> T:
         deadline: float | None = None

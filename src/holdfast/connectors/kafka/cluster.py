@@ -21,9 +21,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from holdfast.connectors.kafka.config import admin_properties, connection_settings
+from holdfast.common.kafka_properties import admin_properties, connection_settings
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.errors import ConfigurationError, HoldfastError
 
 __all__ = ["BrokerUnavailable", "ClusterView", "Ends", "PendingOffsets", "Topic", "silence_of"]

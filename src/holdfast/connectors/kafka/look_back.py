@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from holdfast.common.kafka_properties import consumer_properties
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, silence_of
-from holdfast.connectors.kafka.config import consumer_properties
 
 __all__ = ["bounds", "newest_epoch_before"]
 

@@ -69,6 +69,6 @@ def delete_checkpoints(name: str, coordinator: Coordinator, own: CheckpointLog, 
             why = "its last output is not committed yet" if coordinator.uncommitted else "another driver has the job"
             log.warning("the checkpoints of the cancelled job %r are kept: %s", name, why)
             return
-        storage.delete(storage.list(f"{paths.directory}/"))
+        storage.delete_job(paths)
     except StorageError:
         log.warning("the checkpoints of the cancelled job could not be deleted", exc_info=True)

@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.log_reader import LogEnd
 from holdfast.checkpoint.paths import JobPaths

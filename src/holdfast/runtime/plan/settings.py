@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.checkpoint.changelog import ChangelogSettings
+from holdfast.checkpoint.stores.log_settings import LOG, log_in_topic
 from holdfast.checkpoint.stores.storage import storage_options
 from holdfast.common.config_options import (
     AutoscalerOptions,
@@ -115,6 +116,10 @@ class JobSettings:
         """
         settings = Configuration.from_dict(config)
         uri = settings.get(CheckpointingOptions.DIR) or ""
+        if log_in_topic(config) and not uri:
+            raise ConfigurationError(
+                f"{LOG} is kafka, but the state's files are in a temporary directory: set execution.checkpointing.dir"
+            )
         prices = RequestPrices.of(uri, config)
         pace = _pace(settings, prices)
         availability = settings.get(HighAvailabilityOptions.TYPE)
@@ -184,7 +189,9 @@ def _pace(settings: Configuration, prices: RequestPrices) -> PaceSettings:
         interval_ms=settings.get(CheckpointingOptions.INTERVAL) or None,
         min_pause_ms=settings.get(CheckpointingOptions.MIN_PAUSE),
         dollars_per_second=budget / MONTH_S,
-        first_cost=prices.cost(Requests(put=1 + (settings.get(PipelineOptions.PARALLELISM) or 1))),
+        first_cost=0.0
+        if log_in_topic(settings.to_dict())
+        else prices.cost(Requests(put=1 + (settings.get(PipelineOptions.PARALLELISM) or 1))),
         target_ms=_positive(settings, EpochOptions.TARGET_DURATION),
         target_given=EpochOptions.TARGET_DURATION.key in settings.to_dict(),
     )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint import files
+from holdfast.checkpoint import container
 from holdfast.checkpoint.parsing import parsing
 from holdfast.errors import CorruptFile
 from holdfast.state.cells.codec import RowCodec, packed_array
@@ -208,7 +208,7 @@ def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -
 def _shrinks(rows: _ByGroup[Any], some: int) -> float:
     """Estimate from a sample how many times smaller such rows become by compression."""
     sample = packed_array(list(islice(chain.from_iterable(rows.values()), some)))
-    return min(len(sample) / len(files.compress(sample)[0]), _MOST_SHRUNK)
+    return min(len(sample) / len(container.compress(sample)[0]), _MOST_SHRUNK)
 
 
 def deleted_pieces(keys: list[Any], groups: list[int], schema: int) -> Iterator[Piece]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 
-from holdfast.checkpoint.files import compress
+from holdfast.checkpoint.container import compress
 from holdfast.common.formats.in_portions import in_portions
 from holdfast.state.store.blob_file import (
     BLOB_SIZE,

@@ -32,7 +32,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 import xxhash
 
-from holdfast.checkpoint.files import compress, decompress, unpack
+from holdfast.checkpoint.container import compress, decompress, unpack
 from holdfast.checkpoint.handles import IndexedFile, InlineFile
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.storage import Data, NotFound, Storage

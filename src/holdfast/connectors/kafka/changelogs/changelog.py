@@ -20,11 +20,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.checkpoint.changelog import ChangelogSettings
+from holdfast.common.kafka_properties import admin_properties
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka.changelogs.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.changelogs.changelog_reader import KafkaChangelogReader
 from holdfast.connectors.kafka.cluster import ClusterView
-from holdfast.connectors.kafka.config import admin_properties
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch

@@ -11,10 +11,10 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from holdfast.checkpoint.changelog import LogRecord, LogTruncated, Marker, MarkerKey, Row
+from holdfast.common.kafka_properties import consumer_properties
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
-from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
 
 __all__ = ["GROUP", "MARKED", "MARKER", "KafkaChangelogReader", "record_of"]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from holdfast.common.kafka_properties import admin_properties
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
-from holdfast.connectors.kafka.config import admin_properties
 from holdfast.errors import ConfigurationError
 
 __all__ = ["KafkaSinkContext", "ProducerRecord"]

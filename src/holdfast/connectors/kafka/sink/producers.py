@@ -11,10 +11,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from holdfast.common.kafka_properties import connection_settings, transactional_properties
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, silence_of
-from holdfast.connectors.kafka.config import connection_settings, transactional_properties
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.connectors.kafka.sink.refused_records import blames_a_record, refused, suspicion
 from holdfast.connectors.kafka.sink.transactions import Prepared, TransactionClient

@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from holdfast.common.kafka_properties import admin_properties
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.kafka.config import admin_properties
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 
 __all__ = ["RetentionCheck"]

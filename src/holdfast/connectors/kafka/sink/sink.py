@@ -7,12 +7,12 @@ from typing import Any, Generic, cast
 
 from confluent_kafka import KafkaException, Producer
 
+from holdfast.common.kafka_properties import admin_properties, check_properties, check_transactional, protocol_properties
 from holdfast.common.values.type_variables import IN, R
 from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.arguments import client_properties
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
-from holdfast.connectors.kafka.config import admin_properties, check_properties, check_transactional, protocol_properties
 from holdfast.connectors.kafka.sink.committable import check_prepared
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.output import KafkaOutput

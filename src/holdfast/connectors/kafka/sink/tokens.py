@@ -21,10 +21,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 
 from holdfast.checkpoint.ids import Epoch
+from holdfast.common.kafka_properties import admin_properties, consumer_properties
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.kafka.cluster import TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
-from holdfast.connectors.kafka.config import admin_properties, consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 

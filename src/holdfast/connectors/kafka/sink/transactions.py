@@ -17,9 +17,9 @@ from socket import socket
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from holdfast.common.kafka_properties import protocol_properties
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.connectors.kafka.config import protocol_properties
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.errors import ConfigurationError
 
 with warnings.catch_warnings():  # importing kafka-python's message schemas uses a call deprecated in Python 3.11

@@ -11,9 +11,9 @@ from typing import Any
 from holdfast.checkpoint.handles import inline_limit
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import new_attempt
+from holdfast.common.kafka_properties import producer_properties
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.job_files import JobFiles
-from holdfast.connectors.kafka.config import producer_properties
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId
 from holdfast.connectors.kafka.sink.outbox import OutboxFile, outbox_name
 from holdfast.connectors.kafka.sink.output import KafkaOutput

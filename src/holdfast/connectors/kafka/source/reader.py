@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from holdfast.common.kafka_properties import consumer_properties
+from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.base import Batch, SplitRange
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, silence_of
-from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.look_back import bounds, newest_epoch_before
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
-from holdfast.connectors.kafka.refusals import REFUSED
 from holdfast.connectors.kafka.source.message_batches import MessageBatches
 from holdfast.connectors.kafka.source.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from holdfast.connectors.kafka.config import check_properties
+from holdfast.common.kafka_properties import check_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.errors import ConfigurationError
 

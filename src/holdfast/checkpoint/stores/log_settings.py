@@ -1,0 +1,59 @@
+"""The settings that say where checkpoint logs are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.checkpoint.stores.log_router import LogRouter
+from holdfast.checkpoint.stores.object_store import ObjectStore
+from holdfast.checkpoint.stores.topic import Topic
+from holdfast.errors import ConfigurationError
+
+__all__ = ["LOG", "log_in_topic", "routed"]
+
+LOG = "execution.checkpointing.log"
+_TOPIC = f"{LOG}.topic"
+_KAFKA = f"{LOG}.kafka."
+"""Prefix of Kafka's client properties."""
+
+
+def log_in_topic(config: Mapping[str, str]) -> bool:
+    """Whether the checkpoint log is kept in a topic.
+
+    Raises:
+        ConfigurationError: the setting is neither ``storage`` nor ``kafka``, or the brokers are not named.
+    """
+    kind = config.get(LOG, "storage").strip().lower()
+    if kind not in ("storage", "kafka"):
+        raise ConfigurationError(f"{LOG} is {kind!r}; it must be storage or kafka")
+    if kind == "kafka" and not config.get(f"{_KAFKA}bootstrap.servers", "").strip():
+        raise ConfigurationError(f"{_KAFKA}bootstrap.servers is not set: the brokers of the checkpoint log ({LOG} is kafka)")
+    return kind == "kafka"
+
+
+def routed(store: ObjectStore, config: Mapping[str, str], signed: Callable[[ObjectStore], ObjectStore]) -> LogRouter:
+    """The store with its checkpoint logs in topics.
+
+    Raises:
+        ConfigurationError: Kafka's client is not installed, or a property is invalid.
+    """
+    properties = {key.removeprefix(_KAFKA): value for key, value in config.items() if key.startswith(_KAFKA)}
+    try:
+        from confluent_kafka import Producer
+
+        from holdfast.checkpoint.stores.kafka_topic import KafkaTopic
+        from holdfast.common.kafka_properties import check_properties
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{LOG} is kafka, but Kafka's client is not installed: pip install 'holdfast[kafka]'"
+        ) from error
+    try:
+        check_properties(properties, Producer)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_KAFKA}*, the properties of the checkpoint log: {error}") from error
+    chosen = config.get(_TOPIC, "").strip()
+
+    def open_topic(name: str) -> Topic:
+        return KafkaTopic(name, properties)
+
+    return LogRouter(store, open_topic, lambda directory: chosen or f"{directory}-checkpoints", signed)

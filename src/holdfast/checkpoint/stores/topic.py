@@ -1,0 +1,163 @@
+"""The checkpoint log of a job as a fold over the records of a topic with one partition. Pure.
+
+A record is for a position of the log, or for a path. *The entry of position n is the first record for n after that of n - 1;
+all others are ignored*, so that every reader comes to the same log:
+
+    offset      40         41         42         43         44         45
+    for         17         18         19         18         20         19
+    written by  A          A          B          A, late    B          A, late
+                entry 17   entry 18   entry 19   ignored    entry 20   ignored: A is fenced
+
+Content that is too large for one record is several, its parts. It is there when its last part is, and all others before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, Protocol
+
+from holdfast.checkpoint.ids import NO_POSITION, LogPosition
+from holdfast.errors import StorageError
+
+__all__ = ["ForeignRecord", "Place", "Record", "RecordKey", "Topic", "TopicFold", "parts_of"]
+
+LARGEST_PART = 768 << 10
+"""The most bytes of content in a record: with its key, less than brokers take by default (``max.message.bytes``)."""
+_FORM = 1
+_KEY = struct.Struct(">B16s16sQHH")
+
+
+class ForeignRecord(StorageError):
+    """The topic has a record of another log."""
+
+
+class RecordKey(NamedTuple):
+    """The key of a record."""
+
+    log: bytes
+    """Names the log, in 16 bytes."""
+    attempt: bytes
+    """Unique to this attempt to write the content, in 16 bytes."""
+    position: LogPosition
+    """The position that the content is for; 0: it is for a path."""
+    part: int
+    """The number of this part, from 0."""
+    parts: int
+    path: str = ""
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return _KEY.pack(_FORM, self.log, self.attempt, self.position, self.part, self.parts) + self.path.encode()
+
+    @classmethod
+    def decode(cls, key: bytes) -> RecordKey:
+        """Undo `encode`.
+
+        Raises:
+            ForeignRecord: it is not the key of a checkpoint log.
+        """
+        if len(key) < _KEY.size or key[0] != _FORM:
+            raise ForeignRecord("a record that is not of a checkpoint log, or of a later release")
+        _, log, attempt, position, part, parts = _KEY.unpack_from(key)
+        return cls(log, attempt, LogPosition(position), part, parts, key[_KEY.size :].decode())
+
+
+class Record(NamedTuple):
+    """A record of a topic."""
+
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class Topic(Protocol):
+    """A topic with one partition: its records stay in the order in which they were appended.
+
+    All methods raise `Unavailable` if a retry may help, and another `StorageError` if it will not.
+    """
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+
+    def create(self) -> str:
+        """Create the topic unless it is there, and check its settings; returns its id."""
+
+    def id(self) -> str:
+        """The topic's id, which one created anew under its name does not share; empty if there is none."""
+
+    def append(self, records: list[tuple[bytes, bytes]]) -> int:
+        """Append records, by key and value; returns the offset of the last, once all of them are replicated.
+
+        They follow each other, but those of other writers may come in between. After `Unavailable`, some may be there, now
+        or later.
+        """
+
+    def bounds(self) -> tuple[int, int]:
+        """The first offset, and the one after the last record that is replicated."""
+
+    def read(self, start: int, end: int) -> list[Record]:
+        """The records with offsets from ``start`` on, before ``end``; those that are deleted are left out."""
+
+    def truncate(self, offset: int) -> None:
+        """Delete the records before an offset."""
+
+
+class Place(NamedTuple):
+    """Where the parts of some content are."""
+
+    first: int
+    """The offset of the first part."""
+    last: int
+    attempt: bytes
+
+
+class TopicFold:
+    """What the records of a topic are, up to an offset.
+
+    Args:
+        log: The log's name, in 16 bytes.
+        begin: The first position of the log that is in the topic.
+        start: The offset of the first record.
+        whole: Whether that is the first one of the log; otherwise older ones were deleted, up to an entry.
+    """
+
+    def __init__(self, log: bytes, begin: LogPosition, start: int, whole: bool) -> None:
+        self._log = log
+        self.next_offset = start
+        self.last = LogPosition(begin - 1) if whole else NO_POSITION
+        """The last position; 0: not known yet."""
+        self.entries: dict[LogPosition, Place] = {}
+        self.files: dict[str, Place] = {}
+        self._begin = begin
+        self._open: dict[bytes, tuple[int, int]] = {}
+        """By attempt: the offset of the first part, and how many parts are there."""
+
+    def add(self, offset: int, key: bytes) -> None:
+        """Add the next record.
+
+        Raises:
+            ForeignRecord: it is of another log.
+        """
+        found = RecordKey.decode(key)
+        if found.log != self._log:
+            raise ForeignRecord("a record of another job's checkpoint log")
+        self.next_offset = offset + 1
+        first, have = self._open.pop(found.attempt, (offset, 0))
+        if found.part != have:
+            return  # an earlier part was lost, or deleted
+        if have + 1 < found.parts:
+            self._open[found.attempt] = first, have + 1
+            return
+        place = Place(first, offset, found.attempt)
+        if not found.position:
+            self.files.setdefault(found.path, place)
+        elif found.position == self.last + 1 or (not self.last and found.position >= self._begin):
+            self.last = found.position
+            self.entries[found.position] = place
+
+
+def parts_of(log: bytes, attempt: bytes, position: LogPosition, path: str, data: bytes) -> list[tuple[bytes, bytes]]:
+    """The records of some content, by key and value."""
+    cut = [data[at : at + LARGEST_PART] for at in range(0, len(data), LARGEST_PART)] or [b""]
+    return [(RecordKey(log, attempt, position, number, len(cut), path).encode(), part) for number, part in enumerate(cut)]

@@ -1,0 +1,252 @@
+"""TopicLog: the entries of a job's checkpoint log, and the manifests, in a topic."""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Iterable
+
+from holdfast.checkpoint.ids import NO_POSITION, LogPosition
+from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectStore
+from holdfast.checkpoint.stores.topic import ForeignRecord, Place, RecordKey, Topic, TopicFold, parts_of
+from holdfast.errors import ConfigurationError, StorageError
+
+__all__ = ["TopicLog", "file_of", "position_in"]
+
+_ENTRY = re.compile(r"([^/]+)/log/(\d{20})")
+_FILE = re.compile(r"([^/]+)/state/[^/]+\.manifest")
+
+
+def position_in(path: str) -> tuple[str, LogPosition] | None:
+    """The job's directory and the position of a log entry's path; None if it is another path.
+
+    >>> position_in("payments/log/00000000000000000017")
+    ('payments', 17)
+    """
+    match = _ENTRY.fullmatch(path)
+    return None if match is None else (match.group(1), LogPosition(int(match.group(2))))
+
+
+def file_of(path: str) -> str:
+    """The job's directory if the path is that of a file which is in the topic; else empty."""
+    match = _FILE.fullmatch(path)
+    return "" if match is None else match.group(1)
+
+
+class TopicLog:
+    """The log's entries and files as an `ObjectStore`. Thread-safe.
+
+    Args:
+        topic: The topic.
+        log: The log's name, in 16 bytes.
+        directory: The job's directory.
+        begin: The first position that is in the topic.
+        offset: The topic's end when the log began there.
+        store: Where content goes that outlives its records.
+    """
+
+    def __init__(
+        self, topic: Topic, log: bytes, directory: str, begin: LogPosition, offset: int, store: ObjectStore
+    ) -> None:
+        self._topic = topic
+        self._log = log
+        self.directory = directory
+        self.begin = begin
+        self._offset = offset
+        self._store = store
+        self._lock = threading.Lock()
+        """Held while the fold changes; never while records are appended."""
+        self._fold: TopicFold | None = None
+        self._forgotten: set[str] = set()
+        self._kept: set[LogPosition] | None = None
+        """Positions whose entries are copied to the store; None: not known yet."""
+
+    @property
+    def uri(self) -> str:
+        """Names the topic, for error messages."""
+        return f"topic {self._topic.name}"
+
+    def last(self) -> LogPosition:
+        """The last position; that before the first one if the topic has no entry."""
+        with self._lock:
+            return self._caught_up().last
+
+    def known(self, position: LogPosition) -> bool:
+        """Whether the position is taken, as far as the topic has been read."""
+        return self._fold is not None and position <= self._fold.last
+
+    def files(self) -> list[str]:
+        """The paths of files that are not deleted."""
+        with self._lock:
+            return [path for path in self._caught_up().files if path not in self._forgotten]
+
+    def put(self, path: str, data: Data) -> None:
+        """Append a file."""
+        self._append(NO_POSITION, path, bytes(data))
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Append an entry; raises `AlreadyExists` if its position is taken."""
+        position = self._position(path)
+        with self._lock:  # the end as this driver knows it: the record's offset tells whether it was
+            last = NO_POSITION if self._fold is None else self._fold.last
+            if position != last + 1:
+                last = self._caught_up().last
+        if position <= last:
+            raise AlreadyExists(f"{self.uri}: position {position} is taken")
+        if position > last + 1:
+            raise StorageError(
+                f"{self.uri}: its last entry is that of position {last}, but position {position - 1} was there. Records "
+                "were lost: by an unclean leader election, or because they were deleted"
+            )
+        if not self._append(position, "", bytes(data)):
+            raise AlreadyExists(f"{self.uri}: position {position} is taken")
+
+    def get(self, path: str) -> bytes:
+        """The content of an entry or a file; raises `NotFound`."""
+        place = self._place(path)
+        if place is None:
+            return self._store.get(self._copy(path))
+        records = self._topic.read(place.first, place.last + 1)
+        parts = [record.value for record in records if RecordKey.decode(record.key).attempt == place.attempt]
+        if not records or records[0].offset != place.first:
+            return self._store.get(self._copy(path))  # deleted meanwhile
+        return b"".join(parts)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of the content; raises `NotFound`."""
+        return self.get(path)[start : start + length]
+
+    def size(self, path: str) -> int:
+        """The size of the content; that of an entry is not read for it, and told as 0. Raises `NotFound`."""
+        found = position_in(path)
+        if found is None:
+            return len(self.get(path))
+        if found[1] < self.begin or (not self.known(found[1]) and found[1] > self.last()):
+            raise NotFound(f"{self.uri}: position {found[1]} is free")
+        return 0
+
+    def list(self, prefix: str) -> list[str]:
+        """The paths of entries or of files."""
+        if prefix == f"{self.directory}/log/":
+            last = self.last()
+            fold = self._fold
+            first = last if fold is None else min(fold.entries, default=last)
+            return [f"{prefix}{position:020d}" for position in range(first, last + 1)] if last >= self.begin else []
+        return [path for path in self.files() if path.startswith(prefix)]
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; entries are deleted by `trim`."""
+        self._forgotten.update(path for path in paths if position_in(path) is None)
+
+    def trim(self, oldest: LogPosition, needed: Iterable[LogPosition]) -> None:
+        """Delete the records before an entry, after copying what is still needed of them to the store.
+
+        Args:
+            oldest: All entries from this one on stay.
+            needed: Older ones that are needed, too.
+        """
+        with self._lock:
+            fold = self._caught_up()
+            if oldest not in fold.entries:
+                return
+            bound = fold.entries[oldest].first
+            files = {path: place for path, place in fold.files.items() if place.first < bound}
+        wanted = {position for position in needed if position < oldest}
+        kept = self._copied() if self._kept is None else self._kept
+        for position in sorted(wanted - kept):
+            path = self._entry(position)
+            self._store.put(self._copy(path), self.get(path))
+        for path in files:
+            if path not in self._forgotten:
+                self._store.put(path, self.get(path))
+        self._topic.truncate(bound)
+        with self._lock:
+            self._forgotten.difference_update(files)
+            fold.files = {path: place for path, place in fold.files.items() if path not in files}
+            fold.entries = {position: place for position, place in fold.entries.items() if position >= oldest}
+        self._store.delete([self._copy(self._entry(position)) for position in kept - wanted])
+        self._kept = wanted
+
+    def _copied(self) -> set[LogPosition]:
+        """The positions whose entries drivers have copied to the store."""
+        prefix = f"{self.directory}/kept/"
+        names = (path.removeprefix(prefix) for path in self._store.list(prefix))
+        return {LogPosition(int(name)) for name in names if name.isdecimal()}
+
+    def _entry(self, position: LogPosition) -> str:
+        return f"{self.directory}/log/{position:020d}"
+
+    def clear(self) -> None:
+        """Delete all records: the job's data is deleted."""
+        self._topic.truncate(self._topic.bounds()[1])
+
+    def is_copied(self, path: str) -> bool:
+        """Whether a file is in the store: by an earlier setting, or since its records were deleted."""
+        with self._lock:
+            return path not in self._caught_up().files
+
+    def _copy(self, path: str) -> str:
+        """Where the store has content whose records are deleted."""
+        found = position_in(path)
+        return path if found is None else f"{self.directory}/kept/{found[1]:020d}"
+
+    def _position(self, path: str) -> LogPosition:
+        found = position_in(path)
+        assert found is not None, path
+        return found[1]
+
+    def _place(self, path: str) -> Place | None:
+        found = position_in(path)
+        fold = self._fold
+        with self._lock:
+            for up_to_date in (False, True):
+                if up_to_date or fold is None:
+                    fold = self._caught_up()
+                place = fold.files.get(path) if found is None else fold.entries.get(found[1])
+                if place is not None:
+                    return place
+        return None
+
+    def _append(self, position: LogPosition, path: str, data: bytes) -> bool:
+        """Append content; returns whether it is that of its position or path."""
+        attempt = uuid.uuid4().bytes
+        records = parts_of(self._log, attempt, position, path, data)
+        first = self._topic.append(records) - len(records) + 1
+        with self._lock:
+            fold = self._fold
+            if fold is not None and fold.next_offset == first:
+                for number, (key, _) in enumerate(records):
+                    fold.add(first + number, key)
+            else:
+                fold = self._caught_up()
+            found = fold.files.get(path) if path else fold.entries.get(position)
+        return found is not None and found.attempt == attempt
+
+    def _caught_up(self) -> TopicFold:
+        """Read the topic to its end; with the lock."""
+        first, end = self._topic.bounds()
+        fold = self._fold
+        if fold is None or fold.next_offset < first:
+            fold = TopicFold(self._log, self.begin, first, first <= self._offset)
+        elif end < fold.next_offset:
+            raise StorageError(
+                f"{self.uri}: it ends at offset {end}, but had {fold.next_offset}: records were lost, by an unclean leader "
+                "election or because the topic was made anew"
+            )
+        try:
+            for record in self._topic.read(fold.next_offset, end) if fold.next_offset < end else ():
+                fold.add(record.offset, record.key)
+        except ForeignRecord as error:
+            raise ConfigurationError(
+                f"{self.uri}, where the checkpoint log of {self._store.uri}/{self.directory} is, has {error}. Two jobs "
+                "of one name, with checkpoints in different storages, need topics of their own: set "
+                "execution.checkpointing.log.topic"
+            ) from error
+        fold.next_offset = max(fold.next_offset, end)
+        if not fold.last and first > self._offset:
+            raise StorageError(
+                f"{self.uri}: it has lost the checkpoint log of {self._store.uri}/{self.directory}: its records were deleted"
+            )
+        self._fold = fold
+        return fold
