@@ -13,8 +13,8 @@ one comes first, so the new driver restores exactly the checkpoints that the old
 Take-overs stay forever, completions for a while (see `holdfast.checkpoint.milestones` and `retention`). A driver that slept
 through any number of its successor's checkpoints therefore still finds its own next position taken.
 
-The decisions are pure functions of the entries read (`holdfast.checkpoint.takeover`); `CheckpointLog` does the I/O. With
-`execution.checkpointing.log`, the storage has the log's objects in a topic (`holdfast.checkpoint.stores.log_router`).
+The decisions are pure functions of the entries read (`holdfast.checkpoint.takeover`); `CheckpointLog` does the I/O. The
+storage may have the log's objects in a topic (`holdfast.checkpoint.stores.log_router`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if a checkpoint cannot be restored."""
-_NOTED_S = 10.0
-"""Seconds between two notes of what is visible, in a bucket."""
+_NOTED_S = 10.0  # between two notes of what is visible, in a bucket
 _Loaded = dict[CheckpointId, StoredCheckpoint | CorruptFile]
 
 

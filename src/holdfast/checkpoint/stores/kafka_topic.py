@@ -142,10 +142,10 @@ class KafkaTopic:
                 reader.assign([TopicPartition(self.name, 0, start)])
                 at = start
                 while at < end:
-                    message = reader.poll(_ANSWER_S)
-                    if message is None:
+                    first = reader.poll(_ANSWER_S)
+                    if first is None:
                         raise Unavailable(f"Kafka at {self._servers}: no records of topic {self.name} from offset {at} on")
-                    for message in (message, *reader.consume(_AT_ONCE, 0)):
+                    for message in (first, *reader.consume(_AT_ONCE, 0)):
                         if (error := message.error()) is not None:
                             if error.code() == KafkaError._PARTITION_EOF:
                                 at = max(at, message.offset())

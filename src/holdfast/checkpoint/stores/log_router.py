@@ -219,14 +219,20 @@ class LogRouter:
         """Let the log go on in the topic, from this position on; raises `AlreadyExists` if it is taken."""
         with self._lock:
             self._unmoved.discard(directory)
-            tail = self._tail(directory)
-            if (moved := self._moved(directory, tail)) is not None:
-                self._begin(directory, moved)
-                return
             name = self._name_topic(directory)
             topic = self._open_topic(name)
             identity = topic.create()
-            moved = Moved(MOVED_VERSION, name, identity, uuid.uuid4().bytes, position, topic.bounds()[1])
+            first, end = topic.bounds()
+            if (moved := self._moved(directory, self._tail(directory))) is not None:
+                self._begin(directory, moved)
+                return
+            if first < end:
+                raise ConfigurationError(
+                    f"topic {name} is to have the checkpoint log of {self.uri}/{directory}, but has records: those of a job of "
+                    "this name with checkpoints elsewhere? Name a topic of this job's own by execution.checkpointing.log.topic, "
+                    "or delete this one if nobody needs it"
+                )
+            moved = Moved(MOVED_VERSION, name, identity, uuid.uuid4().bytes, position, end)
             try:
                 self._store.put_new(_entry(directory, position), pack(msgspec.msgpack.encode(moved)))
             except AlreadyExists:

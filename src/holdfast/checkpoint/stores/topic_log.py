@@ -228,7 +228,7 @@ class TopicLog:
         first, end = self._topic.bounds()
         fold = self._fold
         if fold is None or fold.next_offset < first:
-            fold = TopicFold(self._log, self.begin, first, first <= self._offset)
+            fold = TopicFold(self._log, self.begin, max(first, self._offset), first <= self._offset)
         elif end < fold.next_offset:
             raise StorageError(
                 f"{self.uri}: it ends at offset {end}, but had {fold.next_offset}: records were lost, by an unclean leader "
