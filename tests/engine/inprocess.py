@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.checkpoint.stores.storage import Storage
+from holdfast.checkpoint.stores.storage import Storage, storage_options
 from holdfast.connectors.base import (
     Batch,
     Committable,
@@ -323,7 +323,7 @@ class Lab:
 
     @property
     def storage(self) -> Storage:
-        return Storage.open(str(self.directory / "checkpoints"))
+        return Storage.open(str(self.directory / "checkpoints"), storage_options(self.config))
 
     @property
     def disk(self) -> Path:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import holdfast.checkpoint.retention
 import holdfast.runtime.driver.savepoints
 import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
@@ -23,6 +24,7 @@ import holdfast.state.snapshots.sst
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.stores.kafka_topic import KafkaTopic
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.runtime.driver.job import Job
 from holdfast.runtime.driver.savepoints import SavepointWriter
@@ -58,6 +60,8 @@ class Phase:
     """What leads there: a ``savepoint``, a ``rescale``, a ``restart`` of the driver, a ``loss`` of slots and disk."""
     changelog: bool = False
     """Whether the state is in a changelog, too."""
+    log: bool = False
+    """Whether the checkpoint log is in a topic."""
     arrives: bool = False
     """Whether the storage's files cannot be linked, so that epochs run while files of the base are being fetched."""
 
@@ -98,6 +102,12 @@ PHASES = [
     Phase("retention: before the deletions", Retention, "_delete", driver=True),
     Phase("retention: amid the deletions", Storage, "delete", driver=True),
     Phase("retention: after the deletions", Retention, "_delete", True, driver=True),
+    Phase("log: before a take-over is a record", KafkaTopic, "append", driver=True, needs="restart", log=True),
+    Phase("log: after a take-over is a record", KafkaTopic, "append", True, driver=True, needs="restart", log=True),
+    Phase("log: before an entry is a record", KafkaTopic, "append", driver=True, log=True),
+    Phase("log: after an entry is a record", KafkaTopic, "append", True, driver=True, log=True),
+    Phase("log: before old records are deleted", KafkaTopic, "truncate", driver=True, log=True),
+    Phase("log: after old records are deleted", KafkaTopic, "truncate", True, driver=True, log=True),
     Phase("changelog: before the rows of an epoch", KeyedChangelog, "append", changelog=True),
     Phase("changelog: after the rows of an epoch", KeyedChangelog, "append", True, changelog=True),
     Phase("changelog: after the end of its transaction is prepared", KeyedChangelog, "prepare", True, changelog=True),
@@ -142,6 +152,7 @@ def install(directory: str) -> None:
     if holdfast.state.backends.keyed_backend.due is soon:
         return
     holdfast.state.backends.keyed_backend.due = soon
+    holdfast.checkpoint.retention._TRIM_EVERY = 3
     armed, link = Armed(directory), holdfast.state.snapshots.sst.link_raw
     holdfast.state.snapshots.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)
     (

@@ -1,5 +1,5 @@
 """Nothing is lost or repeated when a process dies in a phase of a savepoint, restore, rescaling, materialisation, retention
-or changelog: ``kill -9`` on real Spark, from Kafka to Kafka.
+changelog or log in a topic: ``kill -9`` on real Spark, from Kafka to Kafka.
 
 A run of the suite tries one phase by chance, ``make test EFFORT=41 ARGS=tests/faults/test_killed_phases.py`` all of them;
 ``PHASES=rescale`` before it takes only those whose names begin so.
@@ -35,14 +35,20 @@ pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.ma
 
 
 class Stored(Program):
-    """The program, with its checkpoints in a directory or, with settings of S3, in a bucket."""
+    """The program, with its checkpoints in a directory or, with settings of S3, in a bucket; its log may be in a topic."""
 
     def __init__(self, environment: dict[str, str], feed: Feed, bucket: dict[str, str]) -> None:
         example = str(Path(__file__).with_name("numbered_payments.py"))
         super().__init__(example, JOB, environment, feed, **bucket)
         if bucket:
             self._configuration["execution.checkpointing.dir"] = f"s3://checkpoints/{self.directory.name}"
-        self.storage = Storage.open(self._configuration["execution.checkpointing.dir"], bucket)
+        self._bucket = bucket
+        self.look_into({})
+
+    def look_into(self, log: dict[str, str]) -> None:
+        """Look for checkpoints, and have the log of later drivers, where these settings say."""
+        self._configuration |= log
+        self.storage = Storage.open(self._configuration["execution.checkpointing.dir"], self._bucket | log)
 
     def position(self) -> int:
         names = [path.rpartition("/")[2] for path in self.storage.list(JobPaths.of(JOB).log_prefix)]
@@ -111,6 +117,11 @@ def test_a_process_dies_in_each_phase_and_nothing_is_lost_or_repeated(
         "state.changelog.partitions": "3",
         "state.changelog.kafka.bootstrap.servers": kafka.bootstrap_servers,
     }
+    log = {
+        "execution.checkpointing.log": "kafka",
+        "execution.checkpointing.log.topic": new_topic(1, retention_ms="-1"),
+        "execution.checkpointing.log.kafka.bootstrap.servers": kafka.bootstrap_servers,
+    }
     armed = Armed(str(directory))
     phases = [phase for phase in PHASES if phase.name.startswith(os.environ.get("PHASES", ""))]
     tried = draw.sample(phases, min(examples(1), len(phases)))
@@ -124,7 +135,12 @@ def test_a_process_dies_in_each_phase_and_nothing_is_lost_or_repeated(
         program._configuration["execution.checkpointing.data-inline-threshold"] = inline
         program.start()
         program.wait_for_checkpoints(2)
-        for phase in sorted(tried, key=lambda each: each.changelog):
+        for phase in sorted(tried, key=lambda each: (each.log, each.changelog)):
+            if phase.log and not log.items() <= program._configuration.items():
+                program.kill()
+                program.look_into(log)
+                program.start()
+                program.wait_for_checkpoints(3)
             if phase.changelog and not changelog.items() <= program._configuration.items():
                 program.kill()
                 program._configuration |= changelog

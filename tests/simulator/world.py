@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from functools import partial
 
 from holdfast.checkpoint.entries import Completed, Takeover, decode_entry
 from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.stores.log_router import LogRouter
 from holdfast.checkpoint.stores.storage import AlreadyExists, Data, RetryPolicy, Storage, Unavailable
+from holdfast.checkpoint.stores.topic import Place, Record, RecordKey, TopicFold
+from holdfast.errors import ConfigurationError
 from holdfast.testing.memory_store import MemoryStore
+from holdfast.testing.memory_topic import MemoryTopic
 
 Process = Generator[None, None, None]
 
@@ -65,6 +71,8 @@ class World:
         self.in_flight: list[Callable[[], None]] = []
         self.outage_until = 0.0
         self.store = SimulatedStore(self)
+        self.topic = SimulatedTopic(self) if random.Random(f"log {seed}").random() < 0.5 else None
+        """Where the checkpoint log is; None: in the store."""
 
     def chance(self, name: str) -> bool:
         return not self.calm and self.random.random() < self.rates[name]
@@ -75,7 +83,9 @@ class World:
         def sleep(seconds: float) -> None:
             self.time += seconds
 
-        return Storage(self.store, RetryPolicy(budget=3.0), sleep=sleep, clock=lambda: self.time)
+        topic = self.topic
+        store = self.store if topic is None else LogRouter(self.store, lambda name: topic, str)
+        return Storage(store, RetryPolicy(budget=3.0), sleep=sleep, clock=lambda: self.time)
 
     def hazard(self) -> None:
         """Something may happen between two steps of a process."""
@@ -119,31 +129,38 @@ class SimulatedStore(MemoryStore):
         self.newest: CheckpointMetadata | None = None
         """The one that a driver that starts now goes on from."""
         self.log_end = 0
+        self.logged: dict[str, bytes] = {}
+        """The files that ever were in the topic."""
         self._truth = Storage(_Truth(self, world.backups))
 
     def put(self, path: str, data: Data) -> None:
-        self._change(lambda: MemoryStore.put(self, path, data))
+        self.change(lambda: MemoryStore.put(self, path, data))
 
     def put_new(self, path: str, data: Data) -> None:
         def run() -> None:
             MemoryStore.put_new(self, path, data)
             position = self._world.paths.parse_log_entry(path)
             if position == self.log_end + 1:
-                self.log_end = position
-                entry = decode_entry(bytes(data), path)
-                if isinstance(entry, Completed) and not entry.trial:
-                    self.newest = self.completed[position] = load(self._truth, entry.checkpoint).checkpoint
-                elif isinstance(entry, Takeover):
-                    self.newest = self.completed.get(entry.restored)
+                with suppress(ConfigurationError):  # it says that the log is in the topic
+                    self.note(position, bytes(data))
 
-        self._change(run)
+        self.change(run)
+
+    def note(self, position: int, data: bytes) -> None:
+        """The log has grown."""
+        entry = decode_entry(data, str(position))
+        self.log_end = position
+        if isinstance(entry, Completed) and not entry.trial:
+            self.newest = self.completed[position] = load(self._truth, entry.checkpoint).checkpoint
+        elif isinstance(entry, Takeover):
+            self.newest = self.completed.get(entry.restored)
 
     def get(self, path: str) -> bytes:
-        self._before()
+        self.before()
         return super().get(path)
 
     def list(self, prefix: str) -> list[str]:
-        self._before()
+        self.before()
         found = super().list(prefix)
         if self._world.chance("stale listing"):
             keep = self._world.random.random()
@@ -161,9 +178,9 @@ class SimulatedStore(MemoryStore):
                 MemoryStore.delete(self, [path])
                 self._deleted.append(path)
 
-        self._change(run)
+        self.change(run)
 
-    def _before(self) -> None:
+    def before(self) -> None:
         world = self._world
         world.hazard()
         if not world.calm and world.time < world.outage_until:
@@ -173,9 +190,9 @@ class SimulatedStore(MemoryStore):
                 world.outage_until = world.time + world.random.choice((1.0, 5.0))
             raise Unavailable("503")
 
-    def _change(self, run: Callable[[], None]) -> None:
+    def change(self, run: Callable[[], None]) -> None:
         world = self._world
-        self._before()
+        self.before()
         if world.chance("delayed"):
             world.in_flight.append(lambda: _late(run))
             raise Unavailable("time-out; the request is still under way")
@@ -192,9 +209,82 @@ class _Truth(MemoryStore):
     def __init__(self, store: SimulatedStore, backups: dict[str, bytes]) -> None:
         self.objects = store.objects
         self._backups = backups
+        self._logged = store.logged
 
     def get(self, path: str) -> bytes:
-        return self._backups[path] if path in self._backups else super().get(path)
+        for found in (self._backups, self._logged):
+            if path in found:
+                return found[path]
+        return super().get(path)
+
+
+class SimulatedTopic(MemoryTopic):
+    """A topic whose leader is slow and forgets to answer. It notes the true log."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._fold: TopicFold | None = None
+
+    def create(self) -> str:
+        self._world.store.before()
+        return super().create()
+
+    def id(self) -> str:
+        self._world.store.before()
+        return super().id()
+
+    def append(self, records: list[tuple[bytes, bytes]]) -> int:
+        last = 0
+
+        def run(key: bytes, value: bytes) -> None:
+            nonlocal last
+            last = MemoryTopic.append(self, [(key, value)])
+            self._note(last, key)
+
+        for key, value in records:
+            self._world.store.change(partial(run, key, value))
+        return last
+
+    def bounds(self) -> tuple[int, int]:
+        self._world.store.before()
+        return super().bounds()
+
+    def read(self, start: int, end: int) -> list[Record]:
+        self._world.store.before()
+        return super().read(start, end)
+
+    def truncate(self, offset: int) -> None:
+        def run() -> None:
+            fold, store = self._fold, self._world.store
+            assert fold is not None, "nothing to delete"
+            newest = [position for position in (store.log_end,) if fold.entries[position].first < offset]
+            assert not newest, "the end of the log is deleted"
+            for file in store.newest.files() if store.newest else ():
+                place = fold.files.get(file.path)
+                kept = (
+                    place is None or place.first >= offset or file.path in store.objects or file.path in self._world.backups
+                )
+                assert kept, f"deleted, but needed: {file.path}"
+            MemoryTopic.truncate(self, offset)
+
+        self._world.store.change(run)
+
+    def _note(self, offset: int, key: bytes) -> None:
+        decoded = RecordKey.decode(key)
+        if self._fold is None:
+            self._fold = TopicFold(decoded.log, decoded.position, offset, whole=True)
+        fold = self._fold
+        before, files = fold.last, len(fold.files)
+        fold.add(offset, key)
+        if fold.last != before:
+            self._world.store.note(fold.last, self._content(fold.entries[fold.last]))
+        elif len(fold.files) != files:
+            self._world.store.logged[decoded.path] = self._content(fold.files[decoded.path])
+
+    def _content(self, place: Place) -> bytes:
+        found = MemoryTopic.read(self, place.first, place.last + 1)
+        return b"".join(record.value for record in found if RecordKey.decode(record.key).attempt == place.attempt)
 
 
 def _late(run: Callable[[], None]) -> None:

@@ -21,7 +21,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from holdfast.checkpoint.ids import LogPosition
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.stores.log_settings import LOG_TOPIC, log_in_topic
 from holdfast.checkpoint.stores.storage import Storage, storage_options
 from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Driver, running_jobs
@@ -272,11 +274,17 @@ def _storage(uri: str | None, config: dict[str, str]) -> Finding:
         return Finding("Storage", Verdict.FAILED, str(error), remedy)
     try:
         took = {kind: median(times) for kind, times in _request_times(storage, paths).items()}
+        commit = took["put if free"]
+        if log_in_topic(config):
+            commit = took["record of the log in Kafka"] = median(_record_times(uri, config, paths))
+    except HoldfastError as error:
+        remedy = "Check the brokers (execution.checkpointing.log.kafka.*), and the right to create, write and read topics"
+        return Finding("Storage", Verdict.FAILED, str(error), remedy)
     finally:
-        storage.delete(storage.list(f"{paths.directory}/"))
+        storage.delete_job(paths)
     shown = ", ".join(f"{kind} {1000 * seconds:.0f} ms" for kind, seconds in took.items())
     pace = JobSettings.of({**config, CheckpointingOptions.DIR.key: uri}).pace
-    interval = max(pace.interval(pace.first_cost), took["put if free"])
+    interval = max(pace.interval(pace.first_cost), commit)
     return Finding(
         "Storage",
         Verdict.OK,
@@ -294,6 +302,18 @@ def _request_times(storage: Storage, paths: JobPaths) -> dict[str, list[float]]:
         times["put"].append(_seconds(partial(storage.put, f"{at}-a", data)))
         times["put if free"].append(_seconds(partial(storage.put_new, f"{at}-b", data)))
         times["get"].append(_seconds(partial(storage.get, f"{at}-a")))
+    return times
+
+
+def _record_times(uri: str, config: Mapping[str, str], paths: JobPaths) -> list[float]:
+    """How long an entry of a checkpoint's size takes in a checkpoint log in Kafka; its topic is deleted again."""
+    options = {key: value for key, value in storage_options(config).items() if key != LOG_TOPIC}
+    storage, data = Storage.open(uri, options), os.urandom(_CHECKPOINT)
+    try:
+        entries = (paths.log_entry(LogPosition(n)) for n in range(1, _ROUNDS + 2))
+        _, *times = [_seconds(partial(storage.put_new, entry, data)) for entry in entries]
+    finally:
+        storage.delete_job(paths)
     return times
 
 

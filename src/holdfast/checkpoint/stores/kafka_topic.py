@@ -167,6 +167,10 @@ class KafkaTopic:
         asked = self._client().delete_records([TopicPartition(self.name, 0, offset)], request_timeout=_ANSWER_S)
         self._answer(asked, "delete records of it")
 
+    def delete(self) -> None:
+        """Delete the topic."""
+        self._answer(self._client().delete_topics([self.name], request_timeout=_ANSWER_S), "delete it")
+
     def _check(self) -> None:
         """Check the topic's settings.
 

@@ -228,9 +228,9 @@ class LogRouter:
                 return
             if first < end:
                 raise ConfigurationError(
-                    f"topic {name} is to have the checkpoint log of {self.uri}/{directory}, but has records: those of a job of "
-                    "this name with checkpoints elsewhere? Name a topic of this job's own by execution.checkpointing.log.topic, "
-                    "or delete this one if nobody needs it"
+                    f"topic {name} is to have the checkpoint log of {self.uri}/{directory}, but has records: those of a job "
+                    "of this name with checkpoints elsewhere? Name a topic of this job's own by "
+                    "execution.checkpointing.log.topic, or delete this one if nobody needs it"
                 )
             moved = Moved(MOVED_VERSION, name, identity, uuid.uuid4().bytes, position, end)
             try:

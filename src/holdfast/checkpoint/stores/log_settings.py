@@ -9,10 +9,10 @@ from holdfast.checkpoint.stores.object_store import ObjectStore
 from holdfast.checkpoint.stores.topic import Topic
 from holdfast.errors import ConfigurationError
 
-__all__ = ["LOG", "log_in_topic", "routed"]
+__all__ = ["LOG", "LOG_TOPIC", "log_in_topic", "routed"]
 
 LOG = "execution.checkpointing.log"
-_TOPIC = f"{LOG}.topic"
+LOG_TOPIC = f"{LOG}.topic"
 _KAFKA = f"{LOG}.kafka."
 """Prefix of Kafka's client properties."""
 
@@ -51,7 +51,7 @@ def routed(store: ObjectStore, config: Mapping[str, str], signed: Callable[[Obje
         check_properties(properties, Producer)
     except ConfigurationError as error:
         raise ConfigurationError(f"{_KAFKA}*, the properties of the checkpoint log: {error}") from error
-    chosen = config.get(_TOPIC, "").strip()
+    chosen = config.get(LOG_TOPIC, "").strip()
 
     def open_topic(name: str) -> Topic:
         return KafkaTopic(name, properties)

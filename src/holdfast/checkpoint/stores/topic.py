@@ -102,6 +102,9 @@ class Topic(Protocol):
     def truncate(self, offset: int) -> None:
         """Delete the records before an offset."""
 
+    def delete(self) -> None:
+        """Delete the topic."""
+
 
 class Place(NamedTuple):
     """Where the parts of some content are."""

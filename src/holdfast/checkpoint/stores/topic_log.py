@@ -178,8 +178,8 @@ class TopicLog:
         return f"{self.directory}/log/{position:020d}"
 
     def clear(self) -> None:
-        """Delete all records: the job's data is deleted."""
-        self._topic.truncate(self._topic.bounds()[1])
+        """Delete the topic: the job's data is deleted."""
+        self._topic.delete()
 
     def is_copied(self, path: str) -> bool:
         """Whether a file is in the store: by an earlier setting, or since its records were deleted."""
