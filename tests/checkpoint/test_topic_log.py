@@ -220,6 +220,19 @@ def a_log_in_the_store_goes_on_in_the_topic_and_fences_its_driver(memory, topic,
         CheckpointLog(Storage(memory, QUICK), paths).take_over()
 
 
+def a_reader_learns_that_the_log_is_in_a_topic_by_now(memory, topic, paths):
+    before = CheckpointLog(Storage(memory, QUICK), paths)
+    before.take_over()
+    complete(before, 2)
+    reader = CheckpointLog(opened(memory, topic), paths)
+    storage, end = opened(memory, topic), reader.end()
+    assert (end.tail, len(storage.list(paths.log_prefix))) == (3, 3)
+    complete(driver(memory, topic, paths), 2)
+    assert reader.end(end).tail == 6
+    assert len(storage.list(paths.log_prefix)) == 6
+    assert [record.checkpoint_id for record in reader.read_retained()] == [6, 5]
+
+
 def a_driver_that_dies_before_its_first_record_leaves_the_log_to_the_next(memory, topic, paths):
     before = CheckpointLog(Storage(memory, QUICK), paths)
     before.take_over()

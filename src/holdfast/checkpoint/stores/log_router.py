@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -129,6 +130,10 @@ class LogRouter:
         listed = self._store.list(prefix)
         directory = prefix.partition("/")[0]
         found = self._log(directory) if directory else None
+        if found is None and (last := max(filter(position_in, listed), default="")):
+            with suppress(NotFound):
+                self.size(last)  # it may say by now that the log is in a topic
+            found = self._log(directory)
         if found is None:
             return listed
         log = found[0]
