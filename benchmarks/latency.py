@@ -205,6 +205,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store-ms", type=float, help="checkpoints are in an object store whose requests take that long")
     parser.add_argument("--throttled", type=float, default=0.0, metavar="SHARE", help="of requests that it answers by 503")
     parser.add_argument("--priced", action="store_true", help="its requests cost something, so that a budget sets the pace")
+    parser.add_argument("--log-in-kafka", action="store_true", help="the checkpoint log is a topic of the same broker")
     parser.add_argument("--at-least-once", action="store_true", help="the sink writes without transactions")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
@@ -309,6 +310,8 @@ def _store(options: argparse.Namespace) -> str:
         store += f", {options.throttled:.0%} of them refused"
     if options.priced:
         store += ", 20 dollars a month"
+    if options.log_in_kafka:
+        store += ", the log in Kafka"
     return store + (", at least once" if options.at_least_once else "")
 
 
@@ -320,6 +323,9 @@ def _label(options: argparse.Namespace) -> str:
 
 def _start(servers: str, work: Any, options: argparse.Namespace, store: ObjectStore | None) -> tuple[Any, jobs.Outcome]:
     settings = [*([] if store is None else store.settings(priced=options.priced)), *options.set]
+    if options.log_in_kafka:
+        log = "execution.checkpointing.log"
+        settings += [f"{log}=kafka", f"{log}.kafka.bootstrap.servers={servers}"]
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, settings))
     env.set_parallelism(options.parallelism)
     in_time = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))

@@ -56,8 +56,9 @@ TEXTS = {
     "Users come at random, in the micro-batch's job in a cycle.",
     "far": "Latency as above, two subtasks, with the checkpoints in a directory and in an emulator of S3 that lets each "
     "request wait. Ranges are those of the rounds. Requests are counted at the emulator, dollars are Amazon's prices. "
-    "Checkpoints follow at once, except in the last row of each rate: there a budget of 20 dollars a month sets the pace, "
-    "and the sink writes at least once. Refused: answered by 503, so that they are repeated.",
+    "Checkpoints follow at once, except with 20 dollars a month: there the budget sets the pace, and the sink writes at "
+    "least once. The log in Kafka: each epoch's entry is a record of a topic. Refused: answered by 503, so that they are "
+    "repeated.",
     "start": "Seconds from the start of the process to the first line of a small stateful job (two stages, parallelism "
     "2); medians of starts in turn. Warm: with the AOT cache; cold: without. PySpark runs two stages without "
     "state, with Spark's default settings; Flink runs the same job in Java, in a local cluster of one JVM.",

@@ -68,6 +68,7 @@ SCENARIOS = (
 SLOW = ["--rate", "1000", "--users", "50000", "--emit-every", "1"]
 THROTTLED = ["--store-ms", "30", "--throttled", "0.05"]
 PRICED = ["--store-ms", "30", "--priced", "--at-least-once"]
+LOG_IN_KAFKA = ["--store-ms", "30", "--log-in-kafka"]
 LONG_ONES = ("flat", "growth", "restart", "timers")
 REPEATED = ("stateful", "operators", "nexmark", "kafka", "far", "checkpointing", "memory", "zipf", "tuning")
 
@@ -141,7 +142,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         length = ["--seconds", "25" if options.short else "60", "--warm-up", "10", "--lone-records", "0"]
         stores = [[], *(["--store-ms", str(delay)] for delay in ((30,) if options.short else (10, 30, 80))), THROTTLED]
         for load in (SLOW,) if options.short else (SLOW, []):
-            for store in (*stores, PRICED):
+            for store in (*stores, PRICED, LOG_IN_KAFKA):
                 yield ["latency", *length, *load, *store]
     elif scenario == "start":
         yield ["start", *(["--peers"] if options.peers else [])]

@@ -8,6 +8,7 @@ import pytest
 from holdfast.checkpoint import manifests, retention
 from holdfast.checkpoint.container import unpack
 from holdfast.checkpoint.entries import FORMAT_VERSION
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.retention import Retention
@@ -185,6 +186,21 @@ def the_content_that_outlives_its_records_is_copied_to_the_store(memory, topic, 
     kept = {path for path in memory.objects if "/kept/" in path}
     assert {int(path[-20:]) for path in kept} == {33}
     assert not [path for path in memory.objects if path.startswith(paths.state_prefix)]
+
+
+def an_entry_that_is_held_in_the_store_stays_there_when_the_log_in_the_topic_is_trimmed(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 5)
+    before = CheckpointLog(Storage(memory, QUICK), paths, 2)
+    before.take_over()
+    complete(before)
+    log = driver(memory, topic, paths)
+    upkeep = Retention(log._storage, paths, log)
+    with upkeep.hold(CheckpointId(2)):
+        for _ in range(12):
+            complete(log)
+            upkeep.collect()
+        assert topic.truncated
+        assert read_checkpoint(log._storage, paths, CheckpointId(2)).checkpoint_id == 2
 
 
 def a_crash_between_the_copies_and_the_deletion_loses_nothing(memory, topic, paths, monkeypatch):

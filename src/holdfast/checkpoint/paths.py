@@ -2,6 +2,7 @@
 
     <storage uri>/<job directory>/
         log/00000000000000000017                       one position of the checkpoint log
+        kept/00000000000000000017                      the same, of a log in a topic whose record is deleted
         visible                                        the newest position of the log whose output may be visible
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
@@ -32,6 +33,8 @@ __all__ = [
     "JobPaths",
     "StateFileName",
     "canonical_uri",
+    "entry_in",
+    "manifest_in",
     "names_checkpoint",
     "new_attempt",
     "restored_position",
@@ -43,6 +46,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _STATE_FILE = re.compile(r"(\d{10})-(\d{20})-(.+)-(\d{5})-([0-9a-z]+)\.([a-z]+)")
 _PROBE = re.compile(r"(\d{15})-[0-9a-f]{32}")
 _HOLD = re.compile(r"(\d{20})-(\d+)-([0-9a-f]{32})")
+_MANIFEST = "manifest"
 _LOG_ENTRY = re.compile(r"\d{20}")
 PART_SUFFIX = ".part"
 """Suffix of a local store's unfinished files (`<name>.<random>.part`)."""
@@ -238,7 +242,21 @@ class JobPaths:
 
     def manifest(self, generation: int, epoch: Epoch) -> str:
         """The path of a new manifest of checkpoint metadata: a state file, retained and swept like the others."""
-        return self.state_file(generation, epoch, "metadata", 0, new_attempt(), "manifest")
+        return self.state_file(generation, epoch, "metadata", 0, new_attempt(), _MANIFEST)
+
+    @property
+    def kept_prefix(self) -> str:
+        """Prefix of entries that outlive their records in a topic."""
+        return f"{self.directory}/kept/"
+
+    def kept_entry(self, position: LogPosition) -> str:
+        """The path of an entry that outlives its record in a topic."""
+        return f"{self.kept_prefix}{position:020d}"
+
+    def parse_kept_entry(self, path: str) -> LogPosition | None:
+        """The position of such an entry's path; None if it is not one."""
+        name = self._name_in(self.kept_prefix, path)
+        return LogPosition(int(name)) if name and _LOG_ENTRY.fullmatch(name) else None
 
     def parse_log_entry(self, path: str) -> LogPosition | None:
         """The position of a log entry's path or its unfinished part file; None if it is not a log entry."""
@@ -271,3 +289,21 @@ class JobPaths:
         name = path[len(prefix) :]
         match = _PART.fullmatch(name)
         return match.group(1) if match else name
+
+
+def entry_in(path: str) -> tuple[str, LogPosition] | None:
+    """The job's directory and the position of a log entry's path; None if it is another path.
+
+    >>> entry_in("payments/log/00000000000000000017"), entry_in("payments/visible")
+    (('payments', 17), None)
+    """
+    directory = path.partition("/")[0]
+    position = JobPaths(directory).parse_log_entry(path)
+    return None if position is None or JobPaths.is_part(path) else (directory, position)
+
+
+def manifest_in(path: str) -> str:
+    """The job's directory of a manifest's path; empty if it is another path."""
+    directory = path.partition("/")[0]
+    name = JobPaths(directory).parse_state_file(path)
+    return directory if name is not None and name.kind == _MANIFEST and not JobPaths.is_part(path) else ""

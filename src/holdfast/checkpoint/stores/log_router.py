@@ -17,9 +17,10 @@ import msgspec
 from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.ids import NO_POSITION, LogPosition
 from holdfast.checkpoint.milestones import find_tail
+from holdfast.checkpoint.paths import JobPaths, entry_in, manifest_in
 from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectStore
 from holdfast.checkpoint.stores.topic import Topic
-from holdfast.checkpoint.stores.topic_log import TopicLog, file_of, position_in
+from holdfast.checkpoint.stores.topic_log import TopicLog
 from holdfast.errors import ConfigurationError, CorruptFile, IncompatibleState
 
 __all__ = ["MOVED_VERSION", "LogRouter", "Moved", "moved_to"]
@@ -87,8 +88,8 @@ class LogRouter:
 
     def in_topic(self, path: str) -> bool:
         """Whether an object of this path is put into a topic, and costs no request to the store."""
-        found = position_in(path)
-        directory = file_of(path) if found is None else found[0]
+        found = entry_in(path)
+        directory = manifest_in(path) if found is None else found[0]
         if not directory or directory not in self._logs:
             return False
         return found is None or found[1] >= self._logs[directory][0].begin
@@ -99,7 +100,7 @@ class LogRouter:
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free; otherwise raise `AlreadyExists`."""
-        found = position_in(path)
+        found = entry_in(path)
         if found is not None and self._log(found[0]) is None:
             self._move(*found)
         self._of(path).put_new(path, data)
@@ -107,7 +108,7 @@ class LogRouter:
     def get(self, path: str) -> bytes:
         """The object's content; raises `NotFound`."""
         data = self._of(path).get(path)
-        found = position_in(path)
+        found = entry_in(path)
         if found is not None and found[0] in self._unmoved and self._parsed(path, data) is not None:
             with self._lock:  # another driver has just moved the log
                 self._unmoved.discard(found[0])
@@ -120,7 +121,7 @@ class LogRouter:
 
     def size(self, path: str) -> int:
         """The object's size in bytes; raises `NotFound`."""
-        found = position_in(path)
+        found = entry_in(path)
         if found is not None and self._log(found[0]) is None:
             return len(self.get(path))
         return self._of(path).size(path)
@@ -130,22 +131,22 @@ class LogRouter:
         listed = self._store.list(prefix)
         directory = prefix.partition("/")[0]
         found = self._log(directory) if directory else None
-        if found is None and (last := max(filter(position_in, listed), default="")):
+        if found is None and (last := max(filter(entry_in, listed), default="")):
             with suppress(NotFound):
                 self.size(last)  # it may say by now that the log is in a topic
             found = self._log(directory)
         if found is None:
             return listed
         log = found[0]
-        own = {path for path in listed if (position_in(path) or ("", NO_POSITION))[1] < log.begin}
+        own = {path for path in listed if (entry_in(path) or ("", NO_POSITION))[1] < log.begin}
         return [*own, *(path for path in log.list(prefix) if path not in own)]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; missing ones are no error."""
         stored = []
         for path in paths:
-            found = position_in(path)
-            directory = file_of(path) if found is None else found[0]
+            found = entry_in(path)
+            directory = manifest_in(path) if found is None else found[0]
             log = self._log(directory) if directory else None
             if log is None or (found is None and log[0].is_copied(path)):
                 stored.append(path)
@@ -173,8 +174,8 @@ class LogRouter:
 
     def _of(self, path: str) -> ObjectStore:
         """What has the object of this path."""
-        found = position_in(path)
-        directory = file_of(path) if found is None else found[0]
+        found = entry_in(path)
+        directory = manifest_in(path) if found is None else found[0]
         log = self._log(directory) if directory else None
         if log is None or (found is not None and found[1] < log[0].begin):
             return self._store
@@ -202,7 +203,7 @@ class LogRouter:
                 return False
             return True
 
-        listed = (position_in(path) for path in self._store.list(f"{directory}/log/"))
+        listed = (entry_in(path) for path in self._store.list(JobPaths(directory).log_prefix))
         return find_tail(exists, max((found[1] for found in listed if found is not None), default=NO_POSITION))
 
     def _moved(self, directory: str, tail: LogPosition) -> Moved | None:
@@ -263,10 +264,10 @@ class LogRouter:
                 "execution.checkpointing.log.kafka.bootstrap.servers. If the topic is lost, so are the job's checkpoints: "
                 "start from a savepoint under another name (pipeline.name)"
             )
-        log = TopicLog(topic, moved.log, directory, moved.begin, moved.offset, self._store)
+        log = TopicLog(topic, moved.log, JobPaths(directory), moved.begin, moved.offset, self._store)
         self._logs[directory] = log, self._signed(log)
         return self._logs[directory]
 
 
 def _entry(directory: str, position: LogPosition) -> str:
-    return f"{directory}/log/{position:020d}"
+    return JobPaths(directory).log_entry(position)

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from collections.abc import Iterable
 
 from holdfast.checkpoint.ids import NO_POSITION, LogPosition
+from holdfast.checkpoint.paths import JobPaths, entry_in
 from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectStore
 from holdfast.checkpoint.stores.topic import ForeignRecord, Place, RecordKey, Topic, TopicFold, parts_of
 from holdfast.errors import ConfigurationError, StorageError
 
-__all__ = ["TopicLog", "file_of", "position_in"]
-
-_ENTRY = re.compile(r"([^/]+)/log/(\d{20})")
-_FILE = re.compile(r"([^/]+)/state/[^/]+\.manifest")
-
-
-def position_in(path: str) -> tuple[str, LogPosition] | None:
-    """The job's directory and the position of a log entry's path; None if it is another path.
-
-    >>> position_in("payments/log/00000000000000000017")
-    ('payments', 17)
-    """
-    match = _ENTRY.fullmatch(path)
-    return None if match is None else (match.group(1), LogPosition(int(match.group(2))))
-
-
-def file_of(path: str) -> str:
-    """The job's directory if the path is that of a file which is in the topic; else empty."""
-    match = _FILE.fullmatch(path)
-    return "" if match is None else match.group(1)
+__all__ = ["TopicLog"]
 
 
 class TopicLog:
@@ -40,18 +21,19 @@ class TopicLog:
     Args:
         topic: The topic.
         log: The log's name, in 16 bytes.
-        directory: The job's directory.
+        paths: The job's paths.
         begin: The first position that is in the topic.
         offset: The topic's end when the log began there.
         store: Where content goes that outlives its records.
     """
 
     def __init__(
-        self, topic: Topic, log: bytes, directory: str, begin: LogPosition, offset: int, store: ObjectStore
+        self, topic: Topic, log: bytes, paths: JobPaths, begin: LogPosition, offset: int, store: ObjectStore
     ) -> None:
         self._topic = topic
         self._log = log
-        self.directory = directory
+        self._paths = paths
+        self._job = f"{store.uri}/{paths.directory}"
         self.begin = begin
         self._offset = offset
         self._store = store
@@ -119,7 +101,7 @@ class TopicLog:
 
     def size(self, path: str) -> int:
         """The size of the content; that of an entry is not read for it, and told as 0. Raises `NotFound`."""
-        found = position_in(path)
+        found = entry_in(path)
         if found is None:
             return len(self.get(path))
         if found[1] < self.begin or (not self.known(found[1]) and found[1] > self.last()):
@@ -128,16 +110,16 @@ class TopicLog:
 
     def list(self, prefix: str) -> list[str]:
         """The paths of entries or of files."""
-        if prefix == f"{self.directory}/log/":
+        if prefix == self._paths.log_prefix:
             last = self.last()
             fold = self._fold
             first = last if fold is None else min(fold.entries, default=last)
-            return [f"{prefix}{position:020d}" for position in range(first, last + 1)] if last >= self.begin else []
+            return [self._paths.log_entry(LogPosition(n)) for n in range(first, last + 1)] if last >= self.begin else []
         return [path for path in self.files() if path.startswith(prefix)]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; entries are deleted by `trim`."""
-        self._forgotten.update(path for path in paths if position_in(path) is None)
+        self._forgotten.update(path for path in paths if entry_in(path) is None)
 
     def trim(self, oldest: LogPosition, needed: Iterable[LogPosition]) -> None:
         """Delete the records before an entry, after copying what is still needed of them to the store.
@@ -152,11 +134,10 @@ class TopicLog:
                 return
             bound = fold.entries[oldest].first
             files = {path: place for path, place in fold.files.items() if place.first < bound}
-        wanted = {position for position in needed if position < oldest}
+        wanted = {position for position in needed if self.begin <= position < oldest}
         kept = self._copied() if self._kept is None else self._kept
         for position in sorted(wanted - kept):
-            path = self._entry(position)
-            self._store.put(self._copy(path), self.get(path))
+            self._store.put(self._paths.kept_entry(position), self.get(self._paths.log_entry(position)))
         for path in files:
             if path not in self._forgotten:
                 self._store.put(path, self.get(path))
@@ -165,17 +146,13 @@ class TopicLog:
             self._forgotten.difference_update(files)
             fold.files = {path: place for path, place in fold.files.items() if path not in files}
             fold.entries = {position: place for position, place in fold.entries.items() if position >= oldest}
-        self._store.delete([self._copy(self._entry(position)) for position in kept - wanted])
+        self._store.delete([self._paths.kept_entry(position) for position in kept - wanted])
         self._kept = wanted
 
     def _copied(self) -> set[LogPosition]:
         """The positions whose entries drivers have copied to the store."""
-        prefix = f"{self.directory}/kept/"
-        names = (path.removeprefix(prefix) for path in self._store.list(prefix))
-        return {LogPosition(int(name)) for name in names if name.isdecimal()}
-
-    def _entry(self, position: LogPosition) -> str:
-        return f"{self.directory}/log/{position:020d}"
+        listed = map(self._paths.parse_kept_entry, self._store.list(self._paths.kept_prefix))
+        return {position for position in listed if position is not None}
 
     def clear(self) -> None:
         """Delete the topic: the job's data is deleted."""
@@ -188,16 +165,16 @@ class TopicLog:
 
     def _copy(self, path: str) -> str:
         """Where the store has content whose records are deleted."""
-        found = position_in(path)
-        return path if found is None else f"{self.directory}/kept/{found[1]:020d}"
+        found = entry_in(path)
+        return path if found is None else self._paths.kept_entry(found[1])
 
     def _position(self, path: str) -> LogPosition:
-        found = position_in(path)
+        found = entry_in(path)
         assert found is not None, path
         return found[1]
 
     def _place(self, path: str) -> Place | None:
-        found = position_in(path)
+        found = entry_in(path)
         fold = self._fold
         with self._lock:
             for up_to_date in (False, True):
@@ -239,14 +216,11 @@ class TopicLog:
                 fold.add(record.offset, record.key)
         except ForeignRecord as error:
             raise ConfigurationError(
-                f"{self.uri}, where the checkpoint log of {self._store.uri}/{self.directory} is, has {error}. Two jobs "
-                "of one name, with checkpoints in different storages, need topics of their own: set "
-                "execution.checkpointing.log.topic"
+                f"{self.uri}, where the checkpoint log of {self._job} is, has {error}. Two jobs of one name, "
+                "with checkpoints in different storages, need topics of their own: set execution.checkpointing.log.topic"
             ) from error
         fold.next_offset = max(fold.next_offset, end)
         if not fold.last and first > self._offset:
-            raise StorageError(
-                f"{self.uri}: it has lost the checkpoint log of {self._store.uri}/{self.directory}: its records were deleted"
-            )
+            raise StorageError(f"{self.uri}: it has lost the checkpoint log of {self._job}: its records were deleted")
         self._fold = fold
         return fold
