@@ -12,7 +12,7 @@ from holdfast.errors import ConfigurationError
 __all__ = ["LOG", "LOG_TOPIC", "log_in_topic", "routed"]
 
 LOG = "execution.checkpointing.log"
-LOG_TOPIC = f"{LOG}.topic"
+LOG_TOPIC = "execution.checkpointing.log.topic"
 _KAFKA = f"{LOG}.kafka."
 """Prefix of Kafka's client properties."""
 
