@@ -16,6 +16,7 @@ COMMANDS = {
     "kafka": "FraudCounter or upi_per_minute from Kafka to Kafka, exactly once",
     "latency": "latency from Kafka's input to a read_committed reader, at a constant rate",
     "micro_batch": "the latency of Spark's own micro-batches: transformWithState in Python",
+    "processors": "a StatefulProcessor in PySpark's transformWithState and in Holdfast's; or rows of a DataFrame into a job",
     "skew": "latency of the other keys while one key has half of the load and a function ten times slower",
     "start": "time from a program's start to its first result, cold and warm, compared with plain PySpark and Flink",
     "lone": "a nearly empty epoch, compared with a plain PySpark job of as many stages",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from benchmarks import measure, svg
+from benchmarks import measure, processors, svg
 from benchmarks.clipped import SLICES
 from benchmarks.nexmark import session as nexmark
 from benchmarks.report_texts import TEXTS, TITLES
@@ -83,8 +83,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 def _sections(session: str, results: list[Result]) -> dict[str, list[str]]:
     """The sections by title."""
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
-        ("stateful", _stateful), ("operators", _operators), ("nexmark", nexmark.table), ("sliding", _sliding),
-        ("async_io", _async_io),
+        ("stateful", _stateful), ("operators", _operators), ("nexmark", nexmark.table), ("processors", processors.table),
+        ("sliding", _sliding), ("async_io", _async_io),
         ("kafka", _kafka), ("latency", _latency), ("far", _far), ("start", _start), ("lone", _lone),
         ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),

@@ -6,6 +6,7 @@ TITLES = {
     "stateful": "Stateful jobs beside other engines",
     "operators": "Operators beside Flink in Java",
     "nexmark": "Nexmark beside Flink in Java",
+    "processors": "transformWithState beside PySpark's",
     "sliding": "Sliding windows",
     "async_io": "Async I/O",
     "kafka": "Kafka to Kafka, exactly once",
@@ -41,6 +42,9 @@ TEXTS = {
     "gets 50,000 events of 1,000 users, because Flink does not finish more within minutes.",
     "nexmark": "The queries of [Nexmark](nexmark.md), both on RocksDB, as rates per core: events per second of "
     "processor time, of all processes together, from half of the input on. All digests were those of the models.",
+    "processors": "The same `StatefulProcessor`s (`benchmarks/processors.py`) in a query of Structured Streaming and in a "
+    'job with `call_mode="epoch"`, both on RocksDB with two partitions, from the same ten Parquet files, one a batch or an '
+    "epoch. Processor time is that of all processes, start included. The number and sum of all results were correct.",
     "sliding": "Windows of an hour that slide by a minute beside windows of a minute, with as many results per key and "
     "minute; one subtask.",
     "async_io": "One subtask, answers after 10 ms, capacity 100, beside plain asyncio without Holdfast; and the memory of "

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from benchmarks import measure, report
+from benchmarks import measure, processors, report
 from benchmarks.nexmark.digest import MEASURES as NEXMARK
 from benchmarks.nexmark.one import FLINK, number
 from benchmarks.operators import WORKLOADS as OPERATORS
@@ -43,6 +43,7 @@ SCENARIOS = (
     "stateful",
     "operators",
     "nexmark",
+    "processors",
     "sliding",
     "async_io",
     "kafka",
@@ -70,7 +71,7 @@ THROTTLED = ["--store-ms", "30", "--throttled", "0.05"]
 PRICED = ["--store-ms", "30", "--priced", "--at-least-once"]
 LOG_IN_KAFKA = ["--store-ms", "30", "--log-in-kafka"]
 LONG_ONES = ("flat", "growth", "restart", "timers")
-REPEATED = ("stateful", "operators", "nexmark", "kafka", "far", "checkpointing", "memory", "zipf", "tuning")
+REPEATED = ("stateful", "operators", "nexmark", "processors", "kafka", "far", "checkpointing", "memory", "zipf", "tuning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peers", action="store_true", help="also run Flink, PyFlink and Bytewax")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of each throughput measurement")
     parser.add_argument("--events", default="2m", help="events of the stateful workloads, e.g. 200k for a quick look")
-    parser.add_argument("--short", action="store_true", help="far: one rate and three stores only, for 15 s each")
+    parser.add_argument(
+        "--short", action="store_true", help="far: one rate and three stores, for 15 s each; processors: 10,000 keys"
+    )
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=None, help="run only these measurements")
     parser.add_argument(
         "--session", default=time.strftime("%Y-%m-%d %H:%M"), help="the session's name; an existing session is extended"
@@ -130,6 +133,8 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
             yield [*command, query]
             if options.peers:
                 yield [*command, query, "--engine", FLINK]
+    elif scenario == "processors":
+        yield from processors.commands(short=options.short)
     elif scenario == "kafka":
         yield ["kafka", "fraud"]
         yield ["kafka", "upi"]

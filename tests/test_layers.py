@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import grimp
+import pyspark
+from pyspark import broadcast, conf
+from pyspark.core import context, rdd
+from pyspark.sql import session
+from pyspark.sql.classic import dataframe
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,3 +64,61 @@ def a_circle_is_found_but_for_the_streams() -> None:
     streams = sorted(STREAMS)[:2]
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) in (["b", "c", "b"], ["c", "b", "c"])
     assert not circle({"a": {"b", "c"}, "b": {"c"}, streams[0]: {streams[1]}, streams[1]: {streams[0]}})
+
+
+PRIVATE = {
+    "runtime/jvm/pyspark_internals.py": {
+        "_active_spark_context",
+        "_bypass_serializer",
+        "_ensure_initialized",
+        "_gateway",
+        "_jbroadcast",
+        "_jdf",
+        "_jrdd",
+        "_jsc",
+        "_jvm",
+        "_pickled_broadcast_vars",
+        "_python_includes",
+        "pyspark.cloudpickle",
+        "pyspark.java_gateway",
+        "pyspark.serializers",
+        "pyspark.util",
+    },
+    "runtime/spark/pyspark_daemon.py": {"pyspark.daemon", "pyspark.worker"},
+}
+"""The private parts of PySpark that may be used, by file."""
+PUBLIC = ("pyspark.sql", "pyspark.errors")
+
+
+def names_of_pyspark() -> set[str]:
+    """The private attributes of PySpark's objects and classes."""
+    sources = map(inspect.getsource, (context, rdd, broadcast, conf, session, dataframe))
+    return {name for source in sources for name in re.findall(r"\b(?:self|cls|Spark\w+)\.(_[a-z]\w*)", source)}
+
+
+def private_parts(tree: ast.AST, private: Set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in private and ast.unparse(node.value) not in ("self", "cls"):
+            yield node.attr
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith("pyspark."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "pyspark":
+            yield from (f"pyspark.{each.name}" for each in node.names if each.name not in pyspark.__all__)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyspark."):
+            yield str(node.module)
+
+
+def the_private_parts_of_pyspark_are_used_in_one_module() -> None:
+    private = names_of_pyspark()
+    found = {}
+    for path in (ROOT / "src" / "holdfast").rglob("*.py"):
+        parts = {part for part in private_parts(ast.parse(path.read_text()), private) if not part.startswith(PUBLIC)}
+        if parts:
+            found[str(path.relative_to(ROOT / "src" / "holdfast"))] = parts
+    assert found == PRIVATE, "reach them through holdfast.runtime.jvm.pyspark_internals, and list them here"
+
+
+def a_private_part_is_found_wherever_it_is_used() -> None:
+    program = "from pyspark import RDD, shell\nimport pyspark.sql\nfrom pyspark.util import x\na.b._jsc.stop()\nself._jsc"
+    found = [part for part in private_parts(ast.parse(program), names_of_pyspark()) if not part.startswith(PUBLIC)]
+    assert sorted(found) == ["_jsc", "pyspark.shell", "pyspark.util"]

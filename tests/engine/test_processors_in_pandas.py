@@ -36,8 +36,8 @@ class Means(StatefulProcessor):
             self.total.update((n, total))
             if timerValues.getCurrentWatermarkInMs() >= 0:
                 self.handle.registerTimer(int(frame["at"].max()) + 40)
-            mean = total / n
-            yield pandas.DataFrame({"mean": [mean], "number": [n], "user": [key[0]], "what": [frame.to_csv(index=False)]})
+            seen = frame[["user", "amount", "at"]].to_csv(index=False)
+            yield pandas.DataFrame({"mean": [total / n], "number": [n], "user": [key[0]], "what": [seen]})
             yield pandas.DataFrame()
 
     def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):

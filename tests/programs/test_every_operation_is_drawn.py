@@ -66,8 +66,11 @@ NOT_DRAWN = {
         *("or_where", "sequence", "subtype", "PatternTimeoutFunction", "PatternFlatTimeoutFunction"),
     },
     "all elements of a stream have no order": {"count_window_all"},
+    "judged by Structured Streaming (tests/spark/test_judged_by_structured_streaming.py)": {
+        "drop_duplicates_within_watermark",
+    },
     "PySpark's processors are judged by PySpark's own tester (tests/engine/test_transform_with_state.py)": {
-        *("transform_with_state", "transform_with_state_in_pandas"),
+        *("transform_with_state", "transform_with_state_in_pandas", "apply_in_pandas_with_state"),
     },
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from holdfast.common.formats.columns import ColumnForm
@@ -14,7 +14,7 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.functions import KeyedProcessFunction, KeySelector, Partitioner, ReduceFunction
 from holdfast.datastream.operations.aggregations import Max, MaxBy, Min, MinBy, Sum
 from holdfast.datastream.operations.function_checks import check_function, check_object
-from holdfast.datastream.operations.ranking import FirstOfKey, LastOfKey, TopN, check_offset
+from holdfast.datastream.operations.ranking import FirstOfKey, FirstWithinWatermark, LastOfKey, TopN, check_offset
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
@@ -140,6 +140,60 @@ class KeyedStream(DataStream[T], Generic[K, T]):
 
         function = PandasProcessorFunction
         return self._stateful(function, processor, output_schema, time_mode, output_mode, initial_state, call_mode)
+
+    def apply_in_pandas_with_state(
+        self,
+        func: Callable[[Any, Any, Any], Iterable[Any]],
+        output_schema: StructType | str,
+        state_schema: StructType | str,
+        output_mode: str = "append",
+        timeout_conf: str = "NoTimeout",
+        *,
+        call_mode: str = "epoch",
+    ) -> DataStream[Row]:
+        """Apply a function that was written for PySpark's ``applyInPandasWithState``.
+
+        Args:
+            func: A callable ``(key, frames, state) -> frames``: the key as a tuple, an iterator of ``pandas.DataFrame`` with
+                the elements of the key in an epoch, and the key's ``GroupState``. After the timeout it is called with an
+                empty DataFrame.
+            output_schema: As in `transform_with_state`.
+            state_schema: Names and types of the state's fields.
+            output_mode: ``append`` or ``update``, which emit the same rows.
+            timeout_conf: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``; late elements are dropped in the
+                last one.
+            call_mode: ``epoch``; with ``record``, each DataFrame has one row.
+
+        Raises:
+            TypeError: ``func`` cannot be called with three arguments.
+            ConfigurationError: a mode, a timeout or a schema is not known, or pandas is not installed.
+        """
+        check_function(func, "apply", ("key", "frames", "state"), "apply_in_pandas_with_state()")
+        try:
+            from holdfast.spark.group_state import TIME_MODES, GroupFunction, GroupProcessor
+        except ImportError as error:
+            raise ConfigurationError("apply_in_pandas_with_state() needs pandas: pip install pandas") from error
+
+        time_mode = TIME_MODES.get(timeout_conf)
+        if time_mode is None:
+            known = ", ".join(TIME_MODES)
+            raise ConfigurationError(f"apply_in_pandas_with_state(): timeout_conf is one of {known}, not {timeout_conf!r}")
+        processor = GroupProcessor(func, state_schema, time_mode)
+        made = self._stateful(GroupFunction, processor, output_schema, time_mode, output_mode, None, call_mode)
+        return made.name("ApplyInPandasWithState")
+
+    def drop_duplicates_within_watermark(self, delay: Time | Duration) -> DataStream[T]:
+        """Keep the first element of each key, and drop those that come until the watermark is ``delay`` behind it.
+
+        As PySpark's ``dropDuplicatesWithinWatermark``, whose delay is that of ``withWatermark``: duplicates whose times are
+        at most ``delay`` apart are dropped. Late elements are dropped, too.
+
+        Args:
+            delay: The event time for which a key is remembered behind its first element's timestamp.
+        """
+        func = FirstWithinWatermark(delay)
+        output_type = self._transformation.output_type
+        return self._then("KeyedProcess", FunctionFactory(KeyedProcess, func), func, output_type).name("Deduplicate")
 
     def _stateful(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.formats.arrow import pyarrow
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.jvm.pyspark_internals import is_stopped
 from holdfast.spark.column_types import without_zones
 from holdfast.spark.stored_rows import PartsWriter, WrittenPart
 
@@ -52,7 +53,7 @@ def check_session(frame: object, call: str) -> DataFrame:
             f"{call} got a DataFrame of a Spark Connect session, which has no SparkContext for the job to run on; take "
             "a session of SparkSession.builder.master(...), or write Parquet files and read them with a FileSource"
         )
-    if frame.sparkSession.sparkContext._jsc is None:
+    if is_stopped(frame.sparkSession.sparkContext):
         raise ConfigurationError(f"{call} got a DataFrame whose SparkSession is stopped; make both anew")
     return frame
 
@@ -116,7 +117,7 @@ def write_partitions(
     from holdfast.runtime.host.shipping import is_local, portable, ship_package, spark_failure
 
     context = frame.sparkSession.sparkContext
-    if context._jsc is None:
+    if is_stopped(context):
         raise spark_failure(RuntimeError("stopped SparkContext"), True)
     ship_package(context)
     task = portable(_WriteTask(writer))
@@ -131,9 +132,9 @@ def write_partitions(
         context.setLocalProperty(_DESCRIPTION, description)
         found = _selected(frame, event_time, ordered).mapInArrow(write, _WRITTEN).collect()
     except Exception as error:
-        raise spark_failure(error, is_local(context.master), stopped=context._jsc is None) from error
+        raise spark_failure(error, is_local(context.master), stopped=is_stopped(context)) from error
     finally:
-        if context._jsc is not None:
+        if not is_stopped(context):
             context.setLocalProperty(_DESCRIPTION, before)
     return [WrittenPart(*row) for row in found]
 

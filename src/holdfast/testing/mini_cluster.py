@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.configuration import Configuration
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.errors import HoldfastError
+from holdfast.runtime.jvm.pyspark_internals import active_context
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -45,11 +46,9 @@ class MiniCluster:
         Raises:
             ConfigurationError: there is no Java to run it on.
         """
-        from pyspark import SparkContext
-
         from holdfast.runtime.spark.spark_context import spark_context
 
-        self._owned = SparkContext._active_spark_context is None
+        self._owned = active_context() is None
         self._context = spark_context("mini cluster", self._settings)
         return self
 

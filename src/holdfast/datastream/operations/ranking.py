@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.common.state_ttl import StateTtlConfig
-from holdfast.common.time import Duration, Time
+from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import FilterFunction, KeyedProcessFunction, RuntimeContext
@@ -21,7 +21,7 @@ from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.functions.defined_state import DefinedState
 
-__all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row", "check_offset"]
+__all__ = ["FirstOfKey", "FirstWithinWatermark", "LastOfKey", "TopN", "as_row", "check_offset"]
 
 
 def as_row(element: Any, kind: RowKind) -> Row:
@@ -99,6 +99,35 @@ class FirstOfKey(FilterFunction[Any], DefinedState):
             return False
         self._seen.update(True)
         return True
+
+
+class FirstWithinWatermark(KeyedProcessFunction[Any, Any, Any]):
+    """Keeps the first element of each key, and remembers the key until the watermark is ``delay`` behind its timestamp."""
+
+    def __init__(self, delay: Time | Duration) -> None:
+        self._delay = to_milliseconds(delay)
+        if self._delay < 0:
+            raise ConfigurationError(
+                f"drop_duplicates_within_watermark() takes a delay of at least 0 ms, not {self._delay}."
+            )
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state that says that the key has come."""
+        self._seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.BOOLEAN()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context[Any]) -> Iterable[Any]:
+        """Emit an element that is the key's first and not late."""
+        timers, time = ctx.timer_service(), ctx.timestamp()
+        if self._seen.value() or time <= timers.current_watermark():
+            return ()
+        self._seen.update(True)
+        timers.register_event_time_timer(time + self._delay - 1)  # Spark's watermark is a millisecond more
+        return (value,)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[Any]) -> Iterable[Any]:
+        """Forget the key."""
+        self._seen.clear()
+        return ()
 
 
 class LastOfKey(KeyedProcessFunction[Any, Any, Row], DefinedState):

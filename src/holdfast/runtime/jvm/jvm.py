@@ -27,6 +27,7 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.jvm.java import Java, home_for_scripts
+from holdfast.runtime.jvm.pyspark_internals import launch_gateway
 
 __all__ = ["Jvm", "must_use_scripts", "scripts_environment", "spark_home", "spark_jars", "start_jvm", "workers_find"]
 
@@ -145,8 +146,6 @@ class Jvm:
             ConfigurationError: it ended or does not answer.
         """
         port, secret = self._await_address()
-        from pyspark.java_gateway import launch_gateway
-
         found = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         os.environ.update(found)  # PySpark finds a running JVM by this variable
         try:

@@ -19,6 +19,7 @@ from holdfast.runtime.host.process_end import await_end
 from holdfast.runtime.jvm.aot_cache import AotCache
 from holdfast.runtime.jvm.java import Java, find_java
 from holdfast.runtime.jvm.jvm import spark_jars, start_jvm
+from holdfast.runtime.jvm.pyspark_internals import ensure_initialized, java_rdd, jvm
 
 __all__ = ["create", "make"]
 
@@ -76,17 +77,16 @@ def _train(java: Java, options: list[str]) -> None:
     gateway = process.connect()
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized(gateway=gateway)
+    ensure_initialized(gateway)
     context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
-    jvm = context._jvm
-    assert jvm is not None
+    view = jvm(context)
     for _ in range(_EPOCHS):
         sent = context.broadcast(b"x")
         context.setJobGroup("holdfast", "training", interruptOnCancel=True)
         numbers = context.parallelize(range(100), 2).map(lambda n, sent=sent: (n % 2, n + len(sent.value)))
         sums = numbers.partitionBy(2).mapPartitions(lambda part: [sum(n for _, n in part)])
-        collected = sums._jrdd.collectAsync().get()
-        jvm.PythonRDD.serveIterator(jvm.scala.jdk.javaapi.CollectionConverters.asScala(collected.iterator()), "frames")
+        collected = java_rdd(sums).collectAsync().get()
+        view.PythonRDD.serveIterator(view.scala.jdk.javaapi.CollectionConverters.asScala(collected.iterator()), "frames")
         sent.destroy()
     context.stop()
     gateway.shutdown()

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark import RDD, SparkContext
-from pyspark.serializers import NoOpSerializer
 
 from holdfast.runtime.host.shipping import is_local
+from holdfast.runtime.jvm.pyspark_internals import gateway, java_context, jvm, raw_pairs, raw_serializer
 
 __all__ = ["Placement", "neighbours", "place", "standby_hosts"]
 
@@ -152,10 +152,10 @@ class Placement:
     def _beside(self, anchor: Any, partitions: Any) -> Any:
         """An anchor's partitions united with others, an RDD of the JVM: Spark computes them where the anchor is."""
         blocks = anchor.toJavaRDD()
-        united = self._context._gateway.new_array(self._context._jvm.JavaRDD, 3)
+        united = gateway(self._context).new_array(jvm(self._context).JavaRDD, 3)
         # Twice: Spark takes the host preferred by most inputs of the union, and a shuffle may prefer any host.
         united[0], united[1], united[2] = blocks, blocks, partitions
-        return self._context._jsc.union(united)
+        return java_context(self._context).union(united)
 
     def neighbours(self, width: int) -> list[list[int]]:
         """By partition: the partitions whose standby copies its tasks look after."""
@@ -185,7 +185,7 @@ class Placement:
         for width in self._widths:
             hosts = self._hosts[width] = place(width, self._cores, self._hosts[width], self._standbys[width])
             if self._local:  # one host: no placement, and no Spark job to wait for
-                self._anchors[width] = self._context._jsc.parallelize([b""] * width, width).rdd()
+                self._anchors[width] = java_context(self._context).parallelize([b""] * width, width).rdd()
                 continue
             copies = self._standbys[width] = standby_hosts(hosts, self._replicas, self._standbys[width])
             anchor = self._anchors[width] = self._anchor(width, [[host] for host in hosts])
@@ -209,7 +209,7 @@ class Placement:
             outputs: By partition: the hosts of the map output that the block is made of.
             beside: The other anchor; None: the blocks are where their map output is.
         """
-        jvm: Any = self._context._jvm
+        java: Any = jvm(self._context)
         # The only map output for a partition is on its hosts, so Spark runs (and caches) the reduce task there.
         located = [(number, host) for number, hosts in enumerate(outputs) for host in hosts] or [
             (n, "") for n in range(width)
@@ -218,32 +218,31 @@ class Placement:
         keyed: Any = self._located([host for _, host in located]).mapPartitionsWithIndex(
             lambda index, _: iter((struct.pack(">q", numbers[index]), b""))
         )
-        keyed._bypass_serializer = True
-        pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
-        anchor = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(width, id(int)))).rdd()
+        pairs = java.PairwiseRDD(raw_pairs(keyed).rdd()).asJavaPairRDD()
+        anchor = java.PythonRDD.valueOfPair(pairs.partitionBy(java.PythonPartitioner(width, id(int)))).rdd()
         anchor.setName(f"{self._name}: placement").cache()
         (anchor if beside is None else self._beside(beside, anchor.toJavaRDD())).count()  # makes the blocks
         return anchor
 
     def _located(self, hosts: Sequence[str]) -> RDD[Any]:
         """An RDD with one partition per host, computed on these hosts if they have executors."""
-        jvm: Any = self._context._jvm
-        located = jvm.java.util.ArrayList()
+        java: Any = jvm(self._context)
+        located = java.java.util.ArrayList()
         for host in hosts:
-            wanted = jvm.java.util.ArrayList()
+            wanted = java.java.util.ArrayList()
             if host:
                 wanted.add(host)
-            located.add(jvm.scala.Tuple2(b"", jvm.PythonUtils.toSeq(wanted)))
-        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
-        java = self._context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(located), kind).toJavaRDD()
-        return RDD(java, self._context, NoOpSerializer())
+            located.add(java.scala.Tuple2(b"", java.PythonUtils.toSeq(wanted)))
+        kind = java.scala.reflect.ClassTag.apply(java.java.lang.Class.forName("[B"))
+        blocks = java_context(self._context).sc().makeRDD(java.PythonUtils.toSeq(located), kind).toJavaRDD()
+        return RDD(blocks, self._context, raw_serializer())
 
     def _look(self) -> Mapping[str, int]:
         """The number of executor cores on each host."""
         if self._local:
             return {}
         cores: Counter[str] = Counter()
-        members = self._context._jsc.sc().statusStore().executorList(True)
+        members = java_context(self._context).sc().statusStore().executorList(True)
         for number in range(members.size()):
             member = members.apply(number)
             if member.id() != "driver":

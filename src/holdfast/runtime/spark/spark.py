@@ -35,6 +35,7 @@ from holdfast.runtime.host.shipping import (
 )
 from holdfast.runtime.host.slot import SlotClient
 from holdfast.runtime.host.slot_starter import start_slots
+from holdfast.runtime.jvm.pyspark_internals import is_stopped
 from holdfast.runtime.plan.plan import JobPlan
 from holdfast.runtime.plan.task_messages import EpochAssignment, JobOutline, JobSetup, TaskId, TaskReport
 from holdfast.runtime.records.frame_header import HEADER_SIZE, REPORT, unpack_header
@@ -337,4 +338,4 @@ class SparkExecutor:
             raise self._failure(error) from None
 
     def _failure(self, error: Exception) -> Exception:
-        return spark_failure(error, is_local(self._context.master), stopped=self._context._jsc is None)
+        return spark_failure(error, is_local(self._context.master), stopped=is_stopped(self._context))

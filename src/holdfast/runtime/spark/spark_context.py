@@ -23,6 +23,7 @@ from holdfast.runtime.host.shipping import is_local, portable
 from holdfast.runtime.jvm.aot_cache import AotCache
 from holdfast.runtime.jvm.java import find_java
 from holdfast.runtime.jvm.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm, workers_find
+from holdfast.runtime.jvm.pyspark_internals import active_context, ensure_initialized, has_gateway, launch_gateway
 from holdfast.runtime.spark.numpy_arguments import convert_only_if_numpy_is_loaded
 
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
@@ -80,7 +81,7 @@ def begin_spark(name: str, config: Mapping[str, str]) -> None:
     Does nothing if a JVM exists, if Spark's own scripts must start it, or if it cannot be started; `spark_context` will
     raise the error.
     """
-    if _submitted_program() or _begun is not None or _has_jvm():
+    if _submitted_program() or _begun is not None or has_gateway():
         return
     with contextlib.suppress(ConfigurationError), _interrupts_later():
         settings = _settings(name, config)
@@ -96,14 +97,14 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
     """
     from pyspark import SparkContext
 
-    active = SparkContext._active_spark_context
+    active = active_context()
     if active is not None:
         return active
     settings = _settings(name, config)
     convert_only_if_numpy_is_loaded()
     with _interrupts_later():
-        if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_gateway(settings))
+        if not has_gateway():
+            ensure_initialized(_gateway(settings))
         context = SparkContext.getOrCreate(_conf(settings))
     _known.add(context)
     if jvm_process() is not None:
@@ -129,12 +130,6 @@ def _start_workers(context: SparkContext) -> None:
 def jvm_process() -> int | None:
     """The id of the JVM's process if it was started directly and runs all of Spark."""
     return _begun.jvm.pid if _begun is not None and is_local(_begun.settings["spark.master"]) else None
-
-
-def _has_jvm() -> bool:
-    """Whether PySpark has a JVM, also if the program has stopped the session that started it."""
-    pyspark = sys.modules.get("pyspark")
-    return pyspark is not None and pyspark.SparkContext._gateway is not None
 
 
 def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
@@ -285,9 +280,9 @@ def _submitted() -> dict[str, str]:
     """The options and files given to spark-submit; empty if it did not start this program."""
     if not _submitted_program():
         return {}
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
 
-    SparkContext._ensure_initialized()
+    ensure_initialized()
     return dict(SparkConf().getAll())
 
 
@@ -361,7 +356,6 @@ def _has_own_archive(settings: Mapping[str, str]) -> bool:
 
 def _by_scripts(settings: Mapping[str, str]) -> Any:
     from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
 
     # They stand in the command line, which every user of the machine can read: secrets come with the context.
     shown = SparkConf().setAll([(key, value) for key, value in settings.items() if not names_secret(key)])

@@ -12,11 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 from py4j.java_collections import ListConverter, MapConverter
-from pyspark import Broadcast, SparkContext, cloudpickle
-from pyspark.serializers import NoOpSerializer
-from pyspark.util import local_connect_and_auth
+from pyspark import Broadcast, SparkContext
 
 from holdfast.runtime.host.shipping import load_and_run
+from holdfast.runtime.jvm.pyspark_internals import (
+    cloudpickled,
+    gateway_client,
+    java_broadcast,
+    java_context,
+    jvm,
+    pickled_reference,
+    python_includes,
+    raw_connection,
+    raw_serializer,
+)
 from holdfast.runtime.spark.level_task import LevelTask, packed_calls
 from holdfast.runtime.spark.placement import Placement
 
@@ -87,20 +96,20 @@ class Stages:
         self._names = names
         self._named = ""
         """The level whose name the RDDs get that are made now, or the Spark job that is begun."""
-        jvm: Any = context._jvm
+        java: Any = jvm(context)
         # Py4J looks up a class or method in the JVM at every access by name.
-        self._function, self._rdd, self._pairs = jvm.SimplePythonFunction, jvm.PythonRDD, jvm.PairwiseRDD
-        self._value_of_pair = jvm.PythonRDD.valueOfPair
-        self._partitioners = {width: jvm.PythonPartitioner(width, id(int)) for width in set(widths)}
-        self._java = jvm.org.apache.spark.serializer.JavaSerializer(context._jsc.sc().conf())
-        self._as_scala, self._serve = jvm.scala.jdk.javaapi.CollectionConverters.asScala, jvm.PythonRDD.serveIterator
-        client: Any = context._gateway._gateway_client
+        self._function, self._rdd, self._pairs = java.SimplePythonFunction, java.PythonRDD, java.PairwiseRDD
+        self._value_of_pair = java.PythonRDD.valueOfPair
+        self._partitioners = {width: java.PythonPartitioner(width, id(int)) for width in set(widths)}
+        self._java = java.org.apache.spark.serializer.JavaSerializer(java_context(context).sc().conf())
+        self._as_scala, self._serve = java.scala.jdk.javaapi.CollectionConverters.asScala, java.PythonRDD.serveIterator
+        client: Any = gateway_client(context)
         self._to_list = functools.partial(ListConverter().convert, gateway_client=client)
         self._environment = MapConverter().convert(context.environment, client)
-        self._broadcasts = self._to_list([setup._jbroadcast])
-        self._load_and_run = _Pickled(cloudpickle.dumps(load_and_run()))
-        self._setup = _Pickled(_pickled_reference(context, setup))
-        self._serializer = NoOpSerializer()
+        self._broadcasts = self._to_list([java_broadcast(setup)])
+        self._load_and_run = _Pickled(cloudpickled(load_and_run()))
+        self._setup = _Pickled(pickled_reference(context, setup))
+        self._serializer = raw_serializer()
         self._ahead: tuple[Any, Any] | None = None
         """The stages of the next epoch, with the placement and broadcasts that they depend on."""
 
@@ -129,14 +138,14 @@ class Stages:
     def _fetch(self, collected: Any) -> list[bytes]:
         """Fetch the frames of a list in the JVM over a new connection: Py4J's delays a large answer by 40 ms."""
         port, secret, _ = self._serve(self._as_scala(collected.iterator()), "serve frames")
-        file, connection = local_connect_and_auth(port, secret)
+        file, connection = raw_connection(port, secret)
         with connection, file:
             connection.settimeout(None)
             frames: Iterator[bytes] = self._serializer.load_stream(file)
             return list(frames)
 
     def _surroundings(self) -> Any:
-        return self._placement.arrangement, list(self._context._python_includes)
+        return self._placement.arrangement, python_includes(self._context)
 
     def _build(self, tasks: Sequence[LevelTask], kept: list[Broadcast[bytes]]) -> Any:
         """Build the stages as an RDD of the JVM, for one run; ``kept`` gets the broadcasts that must live until then."""
@@ -169,13 +178,13 @@ class Stages:
         if len(command) > _LARGEST_TASK:
             sent = self._context.broadcast(command)
             kept.append(sent)
-            command = _pickled_reference(self._context, sent)
-            broadcasts = self._to_list([self._broadcasts[0], sent._jbroadcast])
+            command = pickled_reference(self._context, sent)
+            broadcasts = self._to_list([self._broadcasts[0], java_broadcast(sent)])
         context = self._context
         return self._function(
             bytearray(command),
             self._environment,
-            self._to_list(context._python_includes),
+            self._to_list(python_includes(context)),
             context.pythonExec,
             context.pythonVer,
             broadcasts,
@@ -195,10 +204,3 @@ def name_stages(context: SparkContext, name: str | None, details: str | None = N
     """Name what this thread lets Spark do; None: Spark names it as it does by itself."""
     context.setLocalProperty(_CALL_SITE, name)
     context.setLocalProperty(_CALL_SITES, details or name)
-
-
-def _pickled_reference(context: SparkContext, broadcast: Broadcast[bytes]) -> bytes:
-    """A reference to the broadcast; PySpark records pickled broadcasts, for the function that is made next."""
-    content = pickle.dumps(broadcast, 5)
-    context._pickled_broadcast_vars.clear()
-    return content
