@@ -105,11 +105,11 @@ class StateOfGroup:
             ConfigurationError: ``timeoutConf`` is another than EventTimeTimeout.
         """
         self._needs(EVENT_TIME, "getCurrentWatermarkMs()", "EventTimeTimeout")
-        return self._times.getCurrentWatermarkInMs()
+        return int(self._times.getCurrentWatermarkInMs())
 
     def getCurrentProcessingTimeMs(self) -> int:
         """The clock."""
-        return self._times.getCurrentProcessingTimeInMs()
+        return int(self._times.getCurrentProcessingTimeInMs())
 
     def __str__(self) -> str:
         return f"GroupState({'<undefined>' if self._value is None else self._value})"
@@ -122,7 +122,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
-class GroupProcessor(StatefulProcessor):
+class GroupProcessor(StatefulProcessor):  # type: ignore[misc]
     """Calls a function of ``applyInPandasWithState``.
 
     Its timeout is a timer, one millisecond later: a key times out when the watermark or the clock is behind the time.
