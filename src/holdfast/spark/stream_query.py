@@ -11,6 +11,7 @@ from holdfast.common.time import Duration
 from holdfast.common.types import Row
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.jvm.pyspark_internals import is_stopped, query_execution
 from holdfast.spark.column_types import arrow_columns, declared_type
 from holdfast.spark.spark_partitions import check_event_time, check_session, write_partitions
 from holdfast.spark.stored_rows import PartsWriter, WrittenPart
@@ -100,7 +101,7 @@ def stream_source(
 
 def _sources(frame: DataFrame) -> set[str]:
     """The names of the sources, those of DataSource V2 as ``format()`` had them."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    leaves = query_execution(frame).analyzed().collectLeaves()
     return {leaves.apply(each).toString().strip() for each in range(leaves.size())}
 
 
@@ -153,7 +154,7 @@ class _StreamQuery:
             return
         if self._stopped or self._ends:
             self._ended(None)
-        elif self._context._jsc is None:
+        elif is_stopped(self._context):
             self._ended(self._failure(RuntimeError("stopped SparkContext")))
         else:
             self._ended(RuntimeError("the query of the streaming DataFrame was stopped, and not by its job"))
@@ -161,7 +162,7 @@ class _StreamQuery:
     def _failure(self, error: BaseException) -> Exception:
         from holdfast.runtime.host.shipping import SparkJobFailed, is_local, spark_failure
 
-        failure = spark_failure(error, is_local(self._context.master), stopped=self._context._jsc is None)
+        failure = spark_failure(error, is_local(self._context.master), stopped=is_stopped(self._context))
         if isinstance(failure, SparkJobFailed):
             return SparkJobFailed(f"the query of the streaming DataFrame has failed: {failure}")
         return failure
@@ -169,5 +170,5 @@ class _StreamQuery:
     def stop(self) -> None:
         """Stop the query, and wait for its end."""
         self._stopped = True
-        if self._context._jsc is not None:
+        if not is_stopped(self._context):
             self._query.stop()

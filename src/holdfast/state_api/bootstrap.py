@@ -13,7 +13,7 @@ from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, OperatorCheckp
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.runtime.host.shipping import ship_package
-from holdfast.runtime.jvm.pyspark_internals import optimized_plan
+from holdfast.runtime.jvm.pyspark_internals import query_execution
 from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.plan.operator import Operator
 from holdfast.runtime.records.user_code import OperatorName
@@ -268,7 +268,7 @@ def _differing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
 
 def _estimated_bytes(data: DataFrame) -> int:
     """Spark's estimate of the size of the rows, without reading them; 0 if it has none."""
-    size = int(str(optimized_plan(data).stats().sizeInBytes()))
+    size = int(str(query_execution(data).optimizedPlan().stats().sizeInBytes()))
     return 0 if size > _MOST_BYTES else size
 
 

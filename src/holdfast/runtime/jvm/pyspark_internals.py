@@ -26,9 +26,9 @@ __all__ = [
     "java_rdd",
     "jvm",
     "launch_gateway",
-    "optimized_plan",
     "pickled_reference",
     "python_includes",
+    "query_execution",
     "raw_connection",
     "raw_pairs",
     "raw_serializer",
@@ -139,6 +139,6 @@ def cloudpickled(function: Any) -> bytes:
     return content
 
 
-def optimized_plan(frame: DataFrame) -> Any:
-    """Spark's optimized plan of a DataFrame."""
-    return frame._jdf.queryExecution().optimizedPlan()
+def query_execution(frame: DataFrame) -> Any:
+    """Spark's plans of a DataFrame."""
+    return frame._jdf.queryExecution()
