@@ -126,7 +126,7 @@ def test_the_names_are_those_of_pyspark():
         assert isinstance(vars(StateOfGroup)[name], property) == isinstance(vars(GroupState)[name], property)
 
 
-def grouped_rows_give_what_keyed_streams_give(tmp_path):
+def test_grouped_rows_give_what_keyed_streams_give(tmp_path):
     rows = rows_out_of_order(100)
     keyed = lambda stream: stream.key_by(col("user")).transform_with_state(
         Sessions(), OUTPUT, "EventTime", call_mode="epoch"
@@ -138,7 +138,7 @@ def grouped_rows_give_what_keyed_streams_give(tmp_path):
     assert by_user(LEDGERS["out"].values) == expected
 
 
-def grouped_rows_take_an_initial_state(tmp_path):
+def test_grouped_rows_take_an_initial_state(tmp_path):
     payments = with_initial_state.payments()
 
     def apply(stream: Any) -> Any:
@@ -182,14 +182,14 @@ def a_mistake_with_group_state_is_told(sentence, tmp_path):
     assert sentence in str(failed.value)
 
 
-def what_cannot_be_is_refused_when_the_program_is_built():
+def test_what_cannot_be_is_refused_when_the_program_is_built():
     with pytest.raises(TypeError, match=r"takes a pyspark.sql.DataFrame, not a builtins.list"):
         group_by([1], "user")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="needs the names of columns"):
         group_by([1])  # type: ignore[arg-type]
 
 
-def duplicates_are_dropped_until_the_watermark_is_so_far_behind_the_first():
+def the_duplicates_are_dropped_until_the_watermark_is_so_far_behind_the_first():
     build = lambda rows: rows.key_by(col("user")).drop_duplicates_within_watermark(Duration.of_millis(50))
     with OneInputTestHarness(build) as harness:
         highest = 0
