@@ -66,7 +66,7 @@ NOT_DRAWN = {
         *("or_where", "sequence", "subtype", "PatternTimeoutFunction", "PatternFlatTimeoutFunction"),
     },
     "all elements of a stream have no order": {"count_window_all"},
-    "judged by Structured Streaming (tests/spark/test_judged_by_structured_streaming.py)": {
+    "Spark's rule, with a test of its own (tests/engine/test_grouped_rows.py)": {
         "drop_duplicates_within_watermark",
     },
     "PySpark's processors are judged by PySpark's own tester (tests/engine/test_transform_with_state.py)": {

@@ -199,6 +199,7 @@ def a_processor_gives_in_each_epoch_what_a_query_gives_in_each_batch(name, spark
     assert sum(map(len, expected)) > BATCHES
 
 
+@pytest.mark.skipif(EFFORT == 1, reason="a query takes long; the rule has a test in tests/engine/test_grouped_rows.py")
 def the_duplicates_are_dropped_as_in_a_query(spark, tmp_path):
     case = Case(lambda: None, by_epoch.rows_out_of_order, "user string, at long", "EventTime")
     given = tmp_path / "in"
