@@ -48,6 +48,8 @@ class Usage:
         rss = 0
         for pid, process in self.processes.items():
             try:
+                if not process.is_running():  # another process may have its id by now
+                    continue
                 with process.oneshot():
                     if pid not in self.names or time.time() - process.create_time() < 2:
                         self.names[pid] = _role(process.name(), process.cmdline())

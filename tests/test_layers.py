@@ -76,6 +76,7 @@ PRIVATE = {
         "_jdf",
         "_jrdd",
         "_jsc",
+        "_jsparkSession",
         "_jvm",
         "_pickled_broadcast_vars",
         "_python_includes",

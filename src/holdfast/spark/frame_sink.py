@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.runtime.jvm.pyspark_internals import is_stopped
 from holdfast.spark.checkpoint_sink import CheckpointSink
 from holdfast.spark.frames import session_of, spark_frame
 from holdfast.spark.staged_output import StagedOutput
@@ -57,7 +58,7 @@ class _OnSession:
             name_stages(context, None)  # in a start this is the thread of the epochs
             self.work(session, output)
         except Exception as error:
-            if context._jsc is None:
+            if is_stopped(context):
                 raise spark_failure(error, is_local(context.master), stopped=True) from error
             raise
 

@@ -88,13 +88,13 @@ def spark_partitions(frame: DataFrame, event_time: str | None, writer: PartsWrit
 
     context = frame.sparkSession.sparkContext
     try:
-        if context._jsc is not None:
+        if not is_stopped(context):
             name_stages(context, "Rows of a DataFrame")  # else, in a restart, they have the name of an operator
         return write_partitions(frame, event_time, writer, f"Rows of a DataFrame, to {writer.prefix}")
     except SparkJobFailed as failure:
         raise ConfigurationError(f"the DataFrame cannot be computed: {failure}") from failure
     finally:
-        if context._jsc is not None:
+        if not is_stopped(context):
             name_stages(context, None)
 
 

@@ -11,6 +11,7 @@ import xxhash
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.common.values.tabular import KIND_COLUMN
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.jvm.pyspark_internals import gateway, java_session, jvm
 from holdfast.spark.frame_sink import FrameSink
 from holdfast.spark.frames import NUMBER_COLUMN, spark_frame
 from holdfast.spark.staged_output import StagedOutput
@@ -146,9 +147,8 @@ class _Write:
         """Write a directory that nobody reads, and give it its final name in one step."""
         if _CHECKPOINT in frame.columns:
             raise ValueError(f"the column {_CHECKPOINT} is that of the sink's directories; rename yours")
-        jvm: Any = session._jvm
-        fs = jvm.org.apache.hadoop.fs
-        hadoop = session._jsparkSession.sessionState().newHadoopConf()
+        fs = jvm(session.sparkContext).org.apache.hadoop.fs
+        hadoop = java_session(session).sessionState().newHadoopConf()
         root = fs.Path(self._target)
         files = root.getFileSystem(hadoop)
         _check_scheme(files.getUri().getScheme())
@@ -160,7 +160,7 @@ class _Write:
         files.delete(hidden, True)  # what drivers before have left
         staged = fs.Path(hidden, f"{output.checkpoint_id}-{new_attempt()}")
         self._writer(frame).mode("errorifexists").save(staged.toString())
-        no_options = session.sparkContext._gateway.new_array(getattr(fs, "Options$Rename"), 0)
+        no_options = gateway(session.sparkContext).new_array(getattr(fs, "Options$Rename"), 0)
         fs.FileContext.getFileContext(files.getUri(), hadoop).rename(
             files.makeQualified(staged), files.makeQualified(final), no_options
         )

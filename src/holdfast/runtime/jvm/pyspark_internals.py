@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import RDD, Broadcast, SparkConf, SparkContext
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "active_context",
@@ -24,6 +24,7 @@ __all__ = [
     "java_broadcast",
     "java_context",
     "java_rdd",
+    "java_session",
     "jvm",
     "launch_gateway",
     "pickled_reference",
@@ -95,6 +96,11 @@ def python_includes(context: SparkContext) -> list[str]:
 def java_rdd(rdd: RDD[Any]) -> Any:
     """The JavaRDD."""
     return rdd._jrdd
+
+
+def java_session(session: SparkSession) -> Any:
+    """The SparkSession in the JVM."""
+    return session._jsparkSession
 
 
 def java_broadcast(broadcast: Broadcast[Any]) -> Any:
