@@ -37,7 +37,7 @@ _FILL = (
     "timestamp '2026-01-01' + i * interval '1 second', i % 7 FROM generate_series({} + 1, {}) i"
 )
 _BATCH = 4096
-_EVERY = 50
+_EVERY = 5
 """Batches between two looks at the memory."""
 _LAGS = 200
 

@@ -84,7 +84,7 @@ def _sections(session: str, results: list[Result]) -> dict[str, list[str]]:
     """The sections by title."""
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
         ("stateful", _stateful), ("operators", _operators), ("nexmark", nexmark.table), ("processors", processors.table),
-        ("sliding", _sliding), ("async_io", _async_io),
+        ("sliding", _sliding), ("async_io", _async_io), ("cdc", _cdc),
         ("kafka", _kafka), ("latency", _latency), ("far", _far), ("start", _start), ("lone", _lone),
         ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),
@@ -149,6 +149,26 @@ def _async_io(results: list[Result]) -> list[str]:
     names = ("unordered", "ordered", "asyncio", "unordered_cpu_us", "memory_in_capacities")
     header = ["", "unordered/s", "ordered/s", "asyncio/s", "CPU us/event", "memory"]
     return table(header, [["async I/O", *(f"{_median(results, name):,.1f}" for name in names)]])
+
+
+def _cdc(results: list[Result]) -> list[str]:
+    names = {
+        "snapshot": "snapshot",
+        "inserts": "log, inserts",
+        "updates": "log, elements of updates",
+        "one_transaction": "log, one transaction",
+        "copied": "sink, rows copied",
+        "committed": "sink, rows committed",
+    }
+    figures = ("per_s", "cpu_s_per_m", "server_cpu_s_per_m")
+    rows = [[text, *(f"{_median(results, f'{name}_{figure}'):,.1f}" for figure in figures)] for name, text in names.items()]
+    return [
+        *table(["", "rows/s", "CPU s/million", "server's CPU s/million"], rows),
+        f"Lag of a single row: {_median(results, 'lag_ms'):.1f} ms. While one transaction of all rows is read, the reader "
+        f"grows by {_median(results, 'one_transaction_reader_growth_mb'):,.1f} MB, and the server's process has "
+        f"{_median(results, 'one_transaction_walsender_mb'):,.1f} MB.",
+        "",
+    ]
 
 
 def _metadata(results: list[Result]) -> list[str]:

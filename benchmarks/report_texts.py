@@ -9,6 +9,7 @@ TITLES = {
     "processors": "transformWithState beside PySpark's",
     "sliding": "Sliding windows",
     "async_io": "Async I/O",
+    "cdc": "Change data of PostgreSQL",
     "kafka": "Kafka to Kafka, exactly once",
     "latency": "Latency",
     "far": "Checkpoints in an object store",
@@ -49,6 +50,8 @@ TEXTS = {
     "minute; one subtask.",
     "async_io": "One subtask, answers after 10 ms, capacity 100, beside plain asyncio without Holdfast; and the memory of "
     "the full operator, in capacities of elements of 100 kB.",
+    "cdc": "Rows of five columns, one subtask without Spark, the server on the same cores; the processor time of a million "
+    "rows here and in the server. An update of the log is one row in the table and two elements.",
     "kafka": "Six million records from the first to the last, including the cold first epoch. JSON in and out, four "
     "partitions, the broker on the same cores. The output is read back with `read_committed` and compared "
     "with the input.",

@@ -46,6 +46,7 @@ SCENARIOS = (
     "processors",
     "sliding",
     "async_io",
+    "cdc",
     "kafka",
     "latency",
     "far",
