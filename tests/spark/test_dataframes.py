@@ -13,8 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from engine import test_initial_state_of_processors as processors
 from holdfast.common import Configuration, Row, Types, WatermarkStrategy
 from holdfast.datastream import ProcessFunction, StreamExecutionEnvironment
+from holdfast.datastream.operations.batches import col
 from holdfast.errors import ConfigurationError
 
 pytestmark = pytest.mark.spark
@@ -22,14 +24,17 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    modules = sys.modules[__name__], processors
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
         made = builder.config("spark.sql.session.timeZone", "Asia/Kolkata").getOrCreate()
         yield made
         made.stop()
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def environment(directory: Any) -> StreamExecutionEnvironment:
@@ -63,6 +68,26 @@ def a_job_reads_every_row_of_a_dataframe_once_with_its_columns_and_event_time(sp
     at = datetime.datetime(1970, 1, 1, 5, 30, 7, 1000)  # as the session's clocks show it
     assert row == Row(**{"user": "user1", "n": 7, "at": at, "a price": Decimal("0.07"), "nested": Row(x=7, times={"t": at})})
     assert time == 7001
+
+
+def a_processor_begins_with_the_rows_of_a_dataframe(spark, tmp_path):
+    before, rows = processors.initial_rows(), processors.payments()
+    accounts = spark.createDataFrame(list(map(tuple, before)), "user string, amount long").repartition(2)
+    payments = spark.createDataFrame(list(map(tuple, rows)), "user string, amount long, at long").coalesce(1)
+    env = environment(tmp_path)
+    keyed = env.from_spark(payments).key_by(col("user"))
+    state = env.from_spark(accounts).key_by(col("user"))
+    made = keyed.transform_with_state(processors.Balances(), processors.OUTPUT, initial_state=state)
+    with made.execute_and_collect("balances") as results:
+        found = Counter(map(tuple, results))
+
+    had = {row.user: sorted(each.amount for each in before if each.user == row.user) for row in rows}
+    totals = {user: sum(amounts) for user, amounts in had.items()}
+    expected: Counter[Any] = Counter()
+    for row in rows:
+        totals[row.user] += row.amount
+        expected[row.user, str(had[row.user]), totals[row.user]] += 1
+    assert found == expected
 
 
 def a_dataframe_of_plain_columns_declares_the_type_of_its_rows(spark, tmp_path):
