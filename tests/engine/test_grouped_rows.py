@@ -36,7 +36,7 @@ def sessions(key: Any, frames: Any, state: Any) -> Any:
         )
         return
     for frame in frames:
-        n, highest = n + len(frame), max(highest, frame["at"].max())
+        n, highest = n + len(frame), max(highest, float(frame["at"].max()))  # Spark makes a whole number None
     state.update((n, highest))
     state.setTimeoutTimestamp(int(max(highest, state.getCurrentWatermarkMs())) + 50)
     yield pandas.DataFrame({"user": [key[0]], "what": [f"rows by {state.getCurrentWatermarkMs()}"], "number": [n]})

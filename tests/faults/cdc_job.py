@@ -8,11 +8,10 @@ Arguments: the database's URL, a directory, and the phase (empty: none).
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-from collections.abc import Callable
 from typing import Any
+
+from deaths import Death
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.common import Configuration, Encoder, Types, WatermarkStrategy
@@ -24,49 +23,30 @@ from holdfast.datastream.connectors.postgres import PostgresCdcSource, PostgresS
 from holdfast.testing import InProcessEnvironment
 
 ORDERS = Types.ROW_NAMED(["id", "amount"], [Types.LONG(), Types.LONG()])
-PHASES: dict[str, tuple[type, str, bool, int]] = {
-    "slot: before it is made": (PostgresCdcEnumerator, "_create_slot", False, 1),
-    "slot: after it is made": (PostgresCdcEnumerator, "_create_slot", True, 1),
-    "snapshot: before a chunk is read": (PostgresCdcReader, "_in_snapshot", False, 2),
-    "snapshot: before the checkpoint of a chunk": (CheckpointLog, "complete", False, 3),
-    "snapshot: after the checkpoint of a chunk": (CheckpointLog, "complete", True, 3),
-    "hand-over: the last chunk is complete": (PostgresCdcEnumerator, "_release", True, 1),
-    "hand-over: before the slot is read": (PostgresCdcReader, "_open_log", False, 1),
-    "log: amid a transaction": (PostgresCdcReader, "_elements", True, 7),
-    "log: before the checkpoint": (CheckpointLog, "complete", False, 2),
-    "log: after the checkpoint, before it may be confirmed": (PostgresCdcEnumerator, "checkpoint_completed", False, 2),
-    "log: after it may be confirmed": (PostgresCdcEnumerator, "checkpoint_completed", True, 2),
-    "sink: amid the rows": (_PostgresWriter, "_begin", True, 2),
-    "sink: before it prepares": (_PostgresWriter, "prepare_commit", False, 3),
-    "sink: after it has prepared": (_PostgresWriter, "prepare_commit", True, 3),
-    "sink: before the commit": (_PostgresCommitter, "commit", False, 3),
-    "sink: after the commit": (_PostgresCommitter, "commit", True, 3),
-    "log: amid the range after the confirmation": (PostgresCdcReader, "_next", True, 9),
+PHASES = {
+    "slot: before it is made": Death(PostgresCdcEnumerator, "_create_slot", False, 1),
+    "slot: after it is made": Death(PostgresCdcEnumerator, "_create_slot", True, 1),
+    "snapshot: before a chunk is read": Death(PostgresCdcReader, "_in_snapshot", False, 2),
+    "snapshot: before the checkpoint of a chunk": Death(CheckpointLog, "complete", False, 3),
+    "snapshot: after the checkpoint of a chunk": Death(CheckpointLog, "complete", True, 3),
+    "hand-over: the last chunk is complete": Death(PostgresCdcEnumerator, "_release", True, 1),
+    "hand-over: before the slot is read": Death(PostgresCdcReader, "_open_log", False, 1),
+    "log: amid a transaction": Death(PostgresCdcReader, "_elements", True, 7),
+    "log: before the checkpoint": Death(CheckpointLog, "complete", False, 2),
+    "log: after the checkpoint, before it may be confirmed": Death(PostgresCdcEnumerator, "checkpoint_completed", False, 2),
+    "log: after it may be confirmed": Death(PostgresCdcEnumerator, "checkpoint_completed", True, 2),
+    "sink: amid the rows": Death(_PostgresWriter, "_begin", True, 2),
+    "sink: before it prepares": Death(_PostgresWriter, "prepare_commit", False, 3),
+    "sink: after it has prepared": Death(_PostgresWriter, "prepare_commit", True, 3),
+    "sink: before the commit": Death(_PostgresCommitter, "commit", False, 3),
+    "sink: after the commit": Death(_PostgresCommitter, "commit", True, 3),
+    "log: amid the range after the confirmation": Death(PostgresCdcReader, "_next", True, 9),
 }
-"""A function, whether the process dies after it, and in which call."""
-
-
-def arm(phase: str) -> None:
-    owner, name, after, calls = PHASES[phase]
-    original: Callable[..., Any] = getattr(owner, name)
-    made = 0
-
-    def hooked(*arguments: Any, **named: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made == calls and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*arguments, **named)
-        if made == calls:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, name, hooked)
 
 
 def main(url: str, directory: str, phase: str) -> None:
     if phase:
-        arm(phase)
+        PHASES[phase].arm()
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", f"file://{directory}/checkpoints")
     env = InProcessEnvironment(configuration).set_parallelism(2)

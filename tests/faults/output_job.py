@@ -6,12 +6,10 @@ It kills itself in the phase it is told. Arguments: a directory, and the phase (
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from deaths import Death
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.common import Configuration, Types
@@ -44,43 +42,23 @@ class ToFiles:
         fresh.rename(file)
 
 
-PHASES: dict[str, tuple[Any, str, bool, int]] = {
-    "before a part": (StagedWriter, "_put", False, 3),
-    "after a part": (StagedWriter, "_put", True, 4),
-    "before the checkpoint": (CheckpointLog, "complete", False, 3),
-    "after the checkpoint": (CheckpointLog, "complete", True, 3),
-    "amid the function": (ToFiles, "write", False, 2),
-    "at the end of the function": (ToFiles, "write", True, 2),
-    "after the function, before its marker": (ToFiles, "__call__", True, 2),
-    "after the marker, before the deletion": (StagedCommitter, "_delete", False, 3),
-    "after the deletion": (StagedCommitter, "_delete", True, 3),
-    "in a recovery, before orphans are deleted": (StagedCommitter, "_sweep", False, 1),
+PHASES = {
+    "before a part": Death(StagedWriter, "_put", False, 3),
+    "after a part": Death(StagedWriter, "_put", True, 4),
+    "before the checkpoint": Death(CheckpointLog, "complete", False, 3),
+    "after the checkpoint": Death(CheckpointLog, "complete", True, 3),
+    "amid the function": Death(ToFiles, "write", False, 2),
+    "at the end of the function": Death(ToFiles, "write", True, 2),
+    "after the function, before its marker": Death(ToFiles, "__call__", True, 2),
+    "after the marker, before the deletion": Death(StagedCommitter, "_delete", False, 3),
+    "after the deletion": Death(StagedCommitter, "_delete", True, 3),
+    "in a recovery, before orphans are deleted": Death(StagedCommitter, "_sweep", False, 1),
 }
-"""A function, whether the process dies after it, and in which call."""
-
-
-def arm(phase: str) -> None:
-    owner, name, after, calls = PHASES[phase]
-    original: Callable[..., Any] = getattr(owner, name)
-    made = 0
-
-    def hooked(*arguments: Any, **named: Any) -> Any:
-        nonlocal made
-        made += 1
-        number = made
-        if number == calls and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*arguments, **named)
-        if number == calls:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, name, hooked)
 
 
 def main(directory: str, phase: str) -> None:
     if phase:
-        arm(phase)
+        PHASES[phase].arm()
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", f"file://{directory}/checkpoints")
     configuration.set_string("holdfast.epoch.max-records", "25")

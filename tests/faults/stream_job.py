@@ -6,12 +6,11 @@ query (``spark``) or a model of it (``model``).
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from deaths import Death
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.common import Configuration, Encoder, Types, WatermarkStrategy
@@ -25,40 +24,20 @@ from engine.model_of_spark import COLUMNS, ModelOfSpark
 
 BATCHES = 16
 SIZE = 60
-PHASES: dict[str, tuple[Any, str, bool, int]] = {
-    "before the rows of the first batch are stored": (SparkStreamEnumerator, "_store", False, 1),
-    "the rows are stored, their list is not": (stream_source, "write_manifest", False, 1),
-    "before the first checkpoint": (CheckpointLog, "complete", False, 1),
-    "after the first checkpoint, amid the batch": (CheckpointLog, "complete", True, 1),
-    "the list is stored": (stream_source, "write_manifest", True, 2),
-    "before a checkpoint": (CheckpointLog, "complete", False, 4),
-    "after a checkpoint": (CheckpointLog, "complete", True, 5),
-    "before Spark may complete the batch": (SparkStreamEnumerator, "checkpoint_completed", False, 6),
-    "after the rows are deleted": (SparkStreamEnumerator, "checkpoint_completed", True, 6),
-    "before the function returns": (SparkStreamEnumerator, "take", True, 1),
-    "before the rows of a later batch are stored": (SparkStreamEnumerator, "_store", False, 2),
-    "before the end": (SparkStreamEnumerator, "close", False, 1),
+PHASES = {
+    "before the rows of the first batch are stored": Death(SparkStreamEnumerator, "_store", False, 1),
+    "the rows are stored, their list is not": Death(stream_source, "write_manifest", False, 1),
+    "before the first checkpoint": Death(CheckpointLog, "complete", False, 1),
+    "after the first checkpoint, amid the batch": Death(CheckpointLog, "complete", True, 1),
+    "the list is stored": Death(stream_source, "write_manifest", True, 2),
+    "before a checkpoint": Death(CheckpointLog, "complete", False, 4),
+    "after a checkpoint": Death(CheckpointLog, "complete", True, 5),
+    "before Spark may complete the batch": Death(SparkStreamEnumerator, "checkpoint_completed", False, 6),
+    "after the rows are deleted": Death(SparkStreamEnumerator, "checkpoint_completed", True, 6),
+    "before the function returns": Death(SparkStreamEnumerator, "take", True, 1),
+    "before the rows of a later batch are stored": Death(SparkStreamEnumerator, "_store", False, 2),
+    "before the end": Death(SparkStreamEnumerator, "close", False, 1),
 }
-"""A function, whether the process dies after it, and in which call."""
-
-
-def arm(phase: str) -> None:
-    owner, name, after, calls = PHASES[phase]
-    original: Callable[..., Any] = getattr(owner, name)
-    made = 0
-
-    def hooked(*arguments: Any, **named: Any) -> Any:
-        nonlocal made
-        made += 1
-        number = made
-        if number == calls and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*arguments, **named)
-        if number == calls:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, name, hooked)
 
 
 def model(env: Any) -> Any:
@@ -77,7 +56,7 @@ def on_spark(env: Any, directory: str) -> Any:
 
 def main(directory: str, phase: str, by: str) -> None:
     if phase:
-        arm(phase)
+        PHASES[phase].arm()
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", f"file://{directory}/checkpoints")
     configuration.set_string("holdfast.epoch.max-records", "25")

@@ -205,7 +205,6 @@ def the_duplicates_are_dropped_as_in_a_query(spark, tmp_path):
     given = tmp_path / "in"
     given.mkdir()
     rows = spark.readStream.schema(case.schema).json(str(given)).withColumn("time", F.timestamp_millis("at"))
-    # Spark takes a row at the watermark as late; none is there with this delay.
     # With this delay no row is at the watermark, where Spark takes it as late.
     found = rows.withWatermark("time", "55 milliseconds").dropDuplicatesWithinWatermark(["user"])
     expected = [[(row.user, row.at) for row in batch] for batch in by_batch(found, case, tmp_path)]
