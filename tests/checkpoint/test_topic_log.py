@@ -249,6 +249,18 @@ def a_reader_learns_that_the_log_is_in_a_topic_by_now(memory, topic, paths):
     assert [record.checkpoint_id for record in reader.read_retained()] == [6, 5]
 
 
+@pytest.mark.parametrize("new_reader", [False, True])
+def a_listing_of_the_whole_store_has_the_entries_that_are_in_a_topic(memory, topic, paths, new_reader):
+    log = driver(memory, topic, paths)
+    complete(log, 2)
+    log._storage.put("another/file", b"")
+    storage = opened(memory, topic) if new_reader else log._storage
+    entries = [paths.log_entry(n) for n in (1, 2, 3)]
+    assert sorted(storage.list("")) == sorted(["another/file", *entries])
+    assert sorted(storage.list(f"{paths.directory}/")) == sorted(entries)
+    assert storage.list(entries[1]) == [entries[1]]
+
+
 def a_driver_that_dies_before_its_first_record_leaves_the_log_to_the_next(memory, topic, paths):
     before = CheckpointLog(Storage(memory, QUICK), paths)
     before.take_over()

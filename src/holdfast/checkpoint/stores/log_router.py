@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -128,18 +128,27 @@ class LogRouter:
 
     def list(self, prefix: str) -> list[str]:
         """The paths that begin with ``prefix``, without the objects that say where a log is."""
-        listed = self._store.list(prefix)
-        directory = prefix.partition("/")[0]
-        found = self._log(directory) if directory else None
-        if found is None and (last := max(filter(entry_in, listed), default="")):
+        listed: Sequence[str] = self._store.list(prefix)
+        directories = {found[0] for found in map(entry_in, listed) if found is not None}
+        if "/" in prefix:
+            directories.add(prefix.partition("/")[0])
+        for directory in directories:
+            listed = self._with_log(directory, prefix, listed)
+        return [*listed]
+
+    def _with_log(self, directory: str, prefix: str, listed: Sequence[str]) -> Sequence[str]:
+        """The paths with those of a job's log, without the object that says where it is."""
+        entries = {path: found[1] for path in listed if (found := entry_in(path)) is not None and found[0] == directory}
+        log = self._log(directory)
+        if log is None and entries:
             with suppress(NotFound):
-                self.size(last)  # it may say by now that the log is in a topic
-            found = self._log(directory)
-        if found is None:
+                self.size(max(entries))  # it may say by now that the log is in a topic
+            log = self._log(directory)
+        if log is None:
             return listed
-        log = found[0]
-        own = {path for path in listed if (entry_in(path) or ("", NO_POSITION))[1] < log.begin}
-        return [*own, *(path for path in log.list(prefix) if path not in own)]
+        own = [path for path in listed if entries.get(path, NO_POSITION) < log[0].begin]
+        there = set(own)
+        return [*own, *(path for path in log[0].list(prefix) if path not in there)]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; missing ones are no error."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.checkpoint.ids import NO_POSITION, LogPosition
 from holdfast.checkpoint.paths import JobPaths, entry_in
@@ -110,12 +110,13 @@ class TopicLog:
 
     def list(self, prefix: str) -> list[str]:
         """The paths of entries or of files."""
-        if prefix == self._paths.log_prefix:
-            last = self.last()
-            fold = self._fold
+        entries: Sequence[str] = ()
+        if self._paths.log_prefix.startswith(prefix) or prefix.startswith(self._paths.log_prefix):
+            last, fold = self.last(), self._fold
             first = last if fold is None else min(fold.entries, default=last)
-            return [self._paths.log_entry(LogPosition(n)) for n in range(first, last + 1)] if last >= self.begin else []
-        return [path for path in self.files() if path.startswith(prefix)]
+            numbers = range(first, last + 1) if last >= self.begin else ()
+            entries = [self._paths.log_entry(LogPosition(n)) for n in numbers]
+        return [path for path in (*entries, *self.files()) if path.startswith(prefix)]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; entries are deleted by `trim`."""
