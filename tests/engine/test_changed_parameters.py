@@ -101,6 +101,7 @@ PARAMETERS: dict[str, dict[str, str]] = {
     "IdentityOperator": {},
     "Timeless": {},
     "FirstOfKey": {"ttl": TTL},
+    "FirstWithinWatermark": {"delay": NEW},
     "LastOfKey": {"ttl": TTL, "element_type": SCHEMA},
     "TopN": {
         "n": DEFINED,

@@ -5,15 +5,19 @@ The first test finds the operators that emit when event time advances by introsp
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql import Row as SparkRow
+from pyspark.sql.streaming import StatefulProcessor
 
 from holdfast.cep import CEP, Pattern
-from holdfast.common import Duration, Time, Types, WatermarkStrategy
+from holdfast.common import Duration, Row, Time, Types, WatermarkStrategy
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import (
     AggregateFunction,
@@ -138,6 +142,28 @@ def outer_join(stream: Any, other: Any) -> Any:
     return stream.key_by(key_of).interval_join(other.key_by(key_of)).between(ms(-2), ms(4)).full_outer().process(Alone())
 
 
+class TimerOfSpark(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in rows:
+            if row.at > timerValues.getCurrentWatermarkInMs():
+                self.handle.registerTimer(row.at + 5)
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        yield SparkRow(key=key[0], at=expiredTimerInfo.getExpiryTimeInMs())
+
+
+def as_in_spark(call_mode: str) -> Program:
+    def program(stream: Any, other: Any) -> Any:
+        rows = stream.map(lambda value: Row(key=value[0], at=value[1])).key_by(lambda row: row.key)
+        return rows.transform_with_state(TimerOfSpark(), "key string, at long", "EventTime", call_mode=call_mode)
+
+    return program
+
+
 PROGRAMS: dict[str, Program] = {
     "AlignedWindows": windowed(TumblingEventTimeWindows.of(ms(7))),
     "PanedWindows": windowed(SlidingEventTimeWindows.of(ms(9), ms(4))),
@@ -157,6 +183,8 @@ PROGRAMS: dict[str, Program] = {
     "_VersionedJoin": with_grace,
     "SuppressProcess": suppressed,
     "_AsyncWait": asked,
+    "TransformWithState": as_in_spark("record"),
+    "TransformEpochs": as_in_spark("epoch"),
 }
 """By operator."""
 WITHOUT = {
@@ -177,6 +205,10 @@ def operators(base: type[Operator] = Operator) -> Iterator[type[Operator]]:
 
 
 def test_each_operator_that_emits_when_event_time_advances_has_a_program():
+    for package in ("cep", "datastream", "runtime.operators", "spark", "table"):
+        module = importlib.import_module(f"holdfast.{package}")
+        for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
+            importlib.import_module(found.name)
     advancing = {each.__name__ for each in operators() if each.advance_watermark is not Operator.advance_watermark}
     generators = {"_Timestamps", "_OwnWatermarks"}  # they drop the watermarks of their input
     assert advancing - generators - {each.__name__ for each in WITHOUT} == set(PROGRAMS)
