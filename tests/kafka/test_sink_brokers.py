@@ -106,7 +106,8 @@ def a_topic_that_is_created_again_with_fewer_partitions_is_named_and_written_by_
     kafka: Any, new_topic: Any, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=3)
-    driver = Driver(kafka.bootstrap_servers, topic, tmp_path, **{"transaction.timeout.ms": 60_000})
+    everywhere = {"sticky.partitioning.linger.ms": 0}  # else all records may go to the partition that is left
+    driver = Driver(kafka.bootstrap_servers, topic, tmp_path, **{"transaction.timeout.ms": 60_000}, **everywhere)
     driver.sink.validate()
     driver.commit(1, driver.prepare(1, ["a"] * 50))
     told = created_again(kafka, topic)
@@ -120,7 +121,7 @@ def a_topic_that_is_created_again_with_fewer_partitions_is_named_and_written_by_
 
 def a_record_is_not_blamed_for_a_partition_that_it_has_not_chosen(kafka: Any, new_topic: Any) -> None:
     topic = new_topic(partitions=3)
-    properties = {"bootstrap.servers": kafka.bootstrap_servers}
+    properties = {"bootstrap.servers": kafka.bootstrap_servers, "sticky.partitioning.linger.ms": 0}
     sink = KafkaSink(
         properties=properties, record_serializer=RecordSerializer(topic), delivery_guarantee=DeliveryGuarantee.AT_LEAST_ONCE
     )

@@ -39,7 +39,7 @@ def spark() -> Iterator[SparkSession]:
         cloudpickle.register_pickle_by_value(module)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = SparkSession.builder.appName("judge").master("local[2]").config("spark.ui.enabled", "false")
         provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         builder.config("spark.sql.shuffle.partitions", "1").config("spark.sql.session.timeZone", "UTC")
         made = builder.config("spark.sql.streaming.stateStore.providerClass", provider).getOrCreate()

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.ids import NO_POSITION, LogPosition
 from holdfast.checkpoint.milestones import find_tail
+from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.paths import JobPaths, entry_in, manifest_in
 from holdfast.checkpoint.stores.object_store import AlreadyExists, Data, NotFound, ObjectStore
 from holdfast.checkpoint.stores.topic import Topic
@@ -49,8 +50,9 @@ _decoder = msgspec.msgpack.Decoder(Moved)
 def moved_to(payload: bytes) -> Moved | None:
     """Where the log has moved, if an entry's payload says so."""
     try:
-        return _decoder.decode(payload)
-    except msgspec.MsgspecError:
+        with parsing("an entry", "the place of a log"):
+            return _decoder.decode(payload)
+    except CorruptFile:
         return None
 
 

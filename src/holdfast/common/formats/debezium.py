@@ -164,7 +164,7 @@ class DebeziumJsonRowSerializationSchema(ChangeSerializer):
     writes them: both say the same of the table. Values are those of `JsonRowSerializationSchema`.
 
     Examples:
-        >>> from holdfast.common import Types
+        >>> from holdfast.common import RowKind, Types
         >>> orders = Types.ROW_NAMED(["id", "amount"], [Types.LONG(), Types.DOUBLE()])
         >>> DebeziumJsonRowSerializationSchema(orders).serialize(Row.of_kind(RowKind.DELETE, id=1, amount=2.5))
         b'{"before":{"id":1,"amount":2.5},"after":null,"op":"d"}'
