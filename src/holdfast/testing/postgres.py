@@ -58,7 +58,7 @@ class PostgresServer:
         found = binaries()
         if found is None:
             raise ConfigurationError("PostgreSQL is not installed: apt-get install postgresql")
-        self.directory = directory
+        self.directory = directory = directory.resolve()  # its programs run there
         self._bin = found
         self._reserved = ReservedPort()
         self.port = self._reserved.number
@@ -66,7 +66,7 @@ class PostgresServer:
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:
             self._as = {"user": "postgres", "group": "postgres", "extra_groups": []}
-            if closed := [str(path) for path in directory.resolve().parents if not path.stat().st_mode & 1]:
+            if closed := [str(path) for path in directory.parents if not path.stat().st_mode & 1]:
                 raise ConfigurationError(
                     f"root cannot run PostgreSQL, and the user postgres cannot enter {closed[-1]}: choose another directory"
                 )
@@ -75,7 +75,7 @@ class PostgresServer:
         if not data.exists():
             options = ["-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"]
             self._run("initdb", "-D", str(data), *options)
-        given = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": str(directory.resolve()), **settings}
+        given = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": str(directory), **settings}
         (data / "holdfast.conf").write_text("".join(f"{name} = '{value}'\n" for name, value in given.items()))
         with (data / "postgresql.conf").open("r+") as conf:
             if "holdfast.conf" not in conf.read():
