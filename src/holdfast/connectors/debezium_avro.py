@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from holdfast.common.changelog_mode import ChangelogMode, MissingColumns
@@ -101,7 +102,7 @@ class DebeziumAvroDeserializationSchema(FlatDeserializationSchema[Row]):
         self._writers: dict[int, _Writer] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reader_of, (type(self), self._type, self._arguments)
+        return partial(type(self), self._type, **self._arguments), ()
 
     def get_produced_type(self) -> TypeInformation:
         """The rows' type."""
@@ -193,8 +194,12 @@ class DebeziumAvroSerializationSchema(ChangeSerializer):
         self._encode = _Registered(f"{topic}-value", self._writer.text, SchemaRegistry(url, registry_configs))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = {"primary_key": self._key, "decimal_scales": self._scales, "registry_configs": self._configs}
-        return _writer_of, (type(self), (self._type, self._topic, self._url, self._mode), arguments)
+        arguments: dict[str, Any] = {
+            "primary_key": self._key,
+            "decimal_scales": self._scales,
+            "registry_configs": self._configs,
+        }
+        return partial(type(self), self._type, self._topic, self._url, self._mode, **arguments), ()
 
     def _event(self, before: Row | None, after: Row | None, op: str) -> bytes:
         fields = [None if row is None else self._writer.fields(row) for row in (before, after)]
@@ -252,11 +257,3 @@ class _Registered:
         if not self._header:
             self._header = HEADER.pack(0, self._registry.register(self._subject, self._text))
         return self._header + self._encode(record)
-
-
-def _reader_of(cls: type[Any], type_info: RowTypeInfo, arguments: dict[str, Any]) -> Any:
-    return cls(type_info, **arguments)
-
-
-def _writer_of(cls: type[Any], places: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-    return cls(*places, **arguments)

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import copy
-import uuid
-import weakref
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.spark.delivery import Deliver, StagedCommitter
 from holdfast.spark.element_columns import ElementColumns
+from holdfast.spark.in_driver import InDriver
 from holdfast.spark.staged_output import StagedWriter, StagingArea, check_staged
 
 __all__ = ["CheckpointSink"]
-
-
-class _InDriver:
-    """Something that stays in the driver, while the sink is copied and pickled."""
-
-    def __init__(self, deliver: Deliver) -> None:
-        self.deliver = deliver
-
-
-_kept: weakref.WeakValueDictionary[str, _InDriver] = weakref.WeakValueDictionary()
-"""By the token of a sink. Each copy of the sink in this process holds it."""
 
 
 class CheckpointSink:
@@ -41,25 +29,12 @@ class CheckpointSink:
     def __init__(self, name: str, deliver: Deliver, declared: TypeInformation | None = None) -> None:
         self._name = name
         self._columns = ElementColumns(declared)
-        self._keep(deliver)
-
-    def _keep(self, deliver: Deliver) -> None:
-        self._token = uuid.uuid4().hex
-        self._in_driver: _InDriver | None = _InDriver(deliver)
-        _kept[self._token] = self._in_driver
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_in_driver": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._in_driver = _kept.get(self._token)
+        self._deliver = InDriver(deliver)
 
     @property
     def deliver(self) -> Deliver:
         """The function; only in the process that built the program."""
-        assert self._in_driver is not None
-        return self._in_driver.deliver
+        return self._deliver.value
 
     def of_type(self, declared: TypeInformation) -> CheckpointSink:
         """The sink for a stream of this type."""

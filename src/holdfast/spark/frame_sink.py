@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.runtime.jvm.pyspark_internals import is_stopped
 from holdfast.spark.checkpoint_sink import CheckpointSink
 from holdfast.spark.frames import session_of, spark_frame
+from holdfast.spark.in_driver import InDriver
 from holdfast.spark.staged_output import StagedOutput
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class FrameSink(CheckpointSink):
         given = self.deliver
         assert isinstance(given, _OnSession)
         sink = copy.copy(self)
-        sink._keep(_OnSession(given.name, given.work, session))
+        sink._deliver = InDriver(_OnSession(given.name, given.work, session))
         return sink
 
 

@@ -10,8 +10,6 @@ import atexit
 import copy
 import shutil
 import tempfile
-import uuid
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.spark.element_columns import ElementColumns
 from holdfast.spark.frames import session_of, spark_frame
+from holdfast.spark.in_driver import InDriver
 from holdfast.spark.staged_output import PartName, StagedOutput, StagedWriter, StagingArea, check_staged, outputs
 
 if TYPE_CHECKING:
@@ -68,9 +67,6 @@ def temporary_directory() -> str:
     return directory
 
 
-_kept: weakref.WeakValueDictionary[str, Results] = weakref.WeakValueDictionary()
-
-
 class ResultsSink:
     """A sink that keeps its rows as Arrow.
 
@@ -86,16 +82,7 @@ class ResultsSink:
     def __init__(self, results: Results, directory: str | None, declared: TypeInformation | None = None) -> None:
         self._directory = directory
         self.columns = ElementColumns(declared)
-        self._token = uuid.uuid4().hex
-        self._results: Results | None = results
-        _kept[self._token] = results
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_results": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._results = _kept.get(self._token)
+        self._results = InDriver(results)
 
     def of_type(self, declared: TypeInformation) -> ResultsSink:
         """The sink for a stream of this type."""
@@ -117,9 +104,9 @@ class ResultsSink:
 
     def create_committer(self, job: JobInfo, uid: str) -> _ResultsCommitter:
         """Create the committer, which lists the parts that count."""
-        assert self._results is not None, "the results are read where the program was built"
-        self._results.schema = self.columns.schema
-        area = self._results.area = StagingArea.of(job, uid, self._directory)
+        results = self._results.value
+        results.schema = self.columns.schema
+        area = results.area = StagingArea.of(job, uid, self._directory)
         return _ResultsCommitter(area, job.generation)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -108,7 +109,7 @@ class DebeziumJsonRowDeserializationSchema(FlatDeserializationSchema[Row]):
         self._decode = msgspec.json.Decoder(_Message | None, float_hook=Decimal).decode
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reader_of, (type(self), self._type, self._arguments)
+        return partial(type(self), self._type, **self._arguments), ()
 
     def get_produced_type(self) -> TypeInformation:
         """The rows' type."""
@@ -194,7 +195,3 @@ def _payload(data: bytes) -> dict[str, Any]:
     """The event, out of its envelope."""
     found: dict[str, Any] = msgspec.json.decode(data)
     return found["payload"] if isinstance(found.get("payload"), dict) else found
-
-
-def _reader_of(cls: type[Any], type_info: RowTypeInfo, arguments: dict[str, Any]) -> Any:
-    return cls(type_info, **arguments)
