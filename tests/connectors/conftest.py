@@ -1,4 +1,4 @@
-"""A PostgreSQL server, and sources that read from it; a Redis server."""
+"""A PostgreSQL server, and sources that read from it; a Redis server; runs of sinks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connector_harness import SourceRun, eventually
+from connector_harness import SinkRun, SourceRun, eventually
 from postgres_server import CREATE, FULL, ORDERS, PostgresServer, postgres_server
 from redis_server import RedisServer, redis_server
 
@@ -57,6 +57,20 @@ def started(postgres: PostgresServer, tmp_path: Path) -> Iterator[Callable[..., 
 
     yield make
     for run in runs:
+        run.close()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Callable[..., SinkRun]]:
+    """Makes runs of sinks."""
+    made: list[SinkRun] = []
+
+    def make(sink: Any, **more: Any) -> SinkRun:
+        made.append(SinkRun(sink, f"file://{tmp_path}", **more))
+        return made[-1]
+
+    yield make
+    for run in made:
         run.close()
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,19 +45,6 @@ def row(name: str, total: Any, kind: RowKind = RowKind.INSERT) -> Row:
     made = Row.of_kind(kind, name, total)
     made.set_field_names(["name", "total"])
     return made
-
-
-@pytest.fixture
-def runs(postgres: PostgresServer, tmp_path: Path) -> Iterator[Any]:
-    made: list[SinkRun] = []
-
-    def make(sink: Any, **more: Any) -> SinkRun:
-        made.append(SinkRun(sink, f"file://{tmp_path}", **more))
-        return made[-1]
-
-    yield make
-    for run in made:
-        run.close()
 
 
 def the_newest_row_of_each_key_is_in_the_table_when_its_checkpoint_is_complete(postgres: PostgresServer, runs: Any) -> None:

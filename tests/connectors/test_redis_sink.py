@@ -7,7 +7,6 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -56,19 +55,6 @@ def entries(server: RedisServer, name: str = "totals") -> list[Any]:
 def waiting(server: RedisServer) -> list[str]:
     with server.client() as client:
         return sorted(client.scan_iter("holdfast:*"))
-
-
-@pytest.fixture
-def runs(redis: RedisServer, tmp_path: Path) -> Iterator[Any]:
-    made: list[SinkRun] = []
-
-    def make(sink: Any, **more: Any) -> SinkRun:
-        made.append(SinkRun(sink, f"file://{tmp_path}", **more))
-        return made[-1]
-
-    yield make
-    for run in made:
-        run.close()
 
 
 def the_newest_row_of_each_key_is_there_when_its_checkpoint_is_complete(redis: RedisServer, runs: Any) -> None:

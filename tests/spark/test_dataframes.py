@@ -8,9 +8,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-import cloudpickle
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from engine import test_initial_state_of_processors as processors
@@ -18,23 +16,15 @@ from holdfast.common import Configuration, Row, Types, WatermarkStrategy
 from holdfast.datastream import ProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.operations.batches import col
 from holdfast.errors import ConfigurationError
+from spark_sessions import spark_session
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark():
-    modules = sys.modules[__name__], processors
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        made = builder.config("spark.sql.session.timeZone", "Asia/Kolkata").getOrCreate()
+    with spark_session([sys.modules[__name__], processors], {"spark.sql.session.timeZone": "Asia/Kolkata"}) as made:
         yield made
-        made.stop()
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 def environment(directory: Any) -> StreamExecutionEnvironment:

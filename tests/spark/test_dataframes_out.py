@@ -8,7 +8,6 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-import cloudpickle
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -24,20 +23,15 @@ from holdfast.spark.element_columns import ElementColumns
 from holdfast.spark.frames import spark_frame
 from holdfast.spark.staged_output import StagedOutput, StagedWriter, StagingArea, outputs
 from holdfast.spark.table_sink import SparkTableSink, latest, merge_statement
+from spark_sessions import spark_session
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        made = builder.config("spark.sql.session.timeZone", "Asia/Kolkata").getOrCreate()
+    with spark_session([sys.modules[__name__]], {"spark.sql.session.timeZone": "Asia/Kolkata"}) as made:
         yield made
-        made.stop()
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def environment(spark: SparkSession, directory: Any = None) -> StreamExecutionEnvironment:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +21,7 @@ from engine import test_processors_in_pandas as in_pandas
 from engine import test_transform_with_state as states
 from engine.inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from holdfast.common import Duration, Row, WatermarkStrategy
+from spark_sessions import spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -30,23 +29,19 @@ ROWS_OF_A_BATCH = 20
 BATCHES = 2 + EFFORT
 LAST = 100_000
 _STARTS = 3
+PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MODULES = (grouped_rows, with_initial_state, by_epoch, in_pandas, states)
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    for module in MODULES:
-        cloudpickle.register_pickle_by_value(module)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("judge").master("local[2]").config("spark.ui.enabled", "false")
-        provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        builder.config("spark.sql.shuffle.partitions", "1").config("spark.sql.session.timeZone", "UTC")
-        made = builder.config("spark.sql.streaming.stateStore.providerClass", provider).getOrCreate()
+def spark():
+    settings = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": PROVIDER,
+    }
+    with spark_session(list(MODULES), settings, "local[2]") as made:
         yield made
-        made.stop()
-    for module in MODULES:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 @dataclass(frozen=True)

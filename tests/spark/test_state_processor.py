@@ -11,7 +11,6 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from engine import test_savepoints
@@ -48,19 +47,15 @@ from holdfast.state_api import (
     open_snapshot,
     verify,
 )
+from spark_sessions import spark_session
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        made = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    with spark_session([sys.modules[__name__]], master="local[2]") as made:
         yield made
-        made.stop()
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def saved(build: Any, after: int, **options: Any) -> tuple[str, Any]:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +18,7 @@ from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError
 from holdfast.spark.stream_query import declared_watermark
+from spark_sessions import spark_session
 
 pytestmark = pytest.mark.spark
 NOW = {"availableNow": True}
@@ -26,14 +26,8 @@ NOW = {"availableNow": True}
 
 @pytest.fixture(scope="module")
 def spark():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        made = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    with spark_session([sys.modules[__name__]], {"spark.sql.shuffle.partitions": "2"}) as made:
         yield made
-        made.stop()
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def environment(directory: Any) -> StreamExecutionEnvironment:
