@@ -12,8 +12,8 @@ from pyspark.sql import GroupedData
 from pyspark.sql.streaming.state import GroupState
 
 from holdfast.common import Duration, Row, WatermarkStrategy
-from holdfast.datastream.grouped_rows import GroupedRows, group_by
 from holdfast.datastream.operations.batches import col
+from holdfast.datastream.operations.grouped_rows import GroupedRows, group_by
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.spark.group_state import StateOfGroup
 from holdfast.testing import OneInputTestHarness
