@@ -60,6 +60,8 @@ class Drawing:
     streams: dict[str, Stream] = field(default_factory=dict)
     stages: dict[str, int] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
+    alone: set[str] = field(default_factory=set)
+    """The streams of one subtask, whatever the job's parallelism."""
     offered: set[str] = field(default_factory=set)
     """The choices that there were."""
 
@@ -97,6 +99,8 @@ class Drawing:
         self.lines.append(f"{name} = {of}.{text}")
         self.streams[name] = stream
         self.stages[name] = self.stages[of]
+        if of in self.alone:
+            self.alone.add(name)
         return name
 
     @property
@@ -159,6 +163,7 @@ def source(d: Drawing) -> str:
     text = f'env.from_source(SplitSource({name.upper()}, cut, seed), {strategy}, "{name}")'
     stream = arrived(d, splits, delay)
     if d.one_of(*[False] * 7, True):
+        d.alone.add(name)
         return d.add(f"{text}.set_parallelism(1)", models.spread(stream))
     return d.add(text, stream)
 
@@ -241,6 +246,9 @@ def spread(d: Drawing, of: str) -> Any:
         stream = models.spread(stream)
     if d.in_place:
         function = function.replace("Plus(1)", "Plus(1, True)")
+    if how == "forward()" and of in d.alone:  # which needs the same parallelism on both sides
+        d.alone.add(d.next_name())
+        function += ".set_parallelism(1)"
     return d.add(f"{of}.{how}.{function}", stream, of)
 
 

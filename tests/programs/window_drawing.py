@@ -273,6 +273,7 @@ def windows_of_all(d: Drawing, of: str) -> Any:
     )
     assert each_is_full(drawn)
     elements = tuple(Element(value(each), (each.end or 0) - 1) for _, each in drawn.windows)
+    d.alone.add(d.next_name())
     return d.add(f"{of}.window_all({drawn.text}).{function}", Stream(elements, ordered=False), of, stage=1)
 
 
