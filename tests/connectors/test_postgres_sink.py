@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from connector_harness import Crash, SinkRun
+from connector_harness import Crash, SinkRun, eventually
 from postgres_server import PostgresServer
 
 from effort import examples
 from holdfast.common import Instant, Row, RowKind, Types
+from holdfast.connectors.base import Committable
 from holdfast.datastream.connectors.postgres import PostgresSink
 from holdfast.errors import ConfigurationError, IncompatibleState, ServiceUnavailable, UserCodeError
 from holdfast.testing import InProcessEnvironment
@@ -52,9 +54,9 @@ def the_newest_row_of_each_key_is_in_the_table_when_its_checkpoint_is_complete(p
     with pytest.raises(Crash):
         run.epoch([[row("a", 1), row("a", 2)], [row("b", 3)]], crash_at="prepared")
     assert table(postgres) == []
-    assert list(stagings(postgres).values()) == [3]
+    assert sorted(stagings(postgres).values()) == [0, 3]
     run.start()
-    assert list(stagings(postgres).values()) == [0]
+    assert list(stagings(postgres).values()) == [0, 0]
     run.epoch([[row("a", 1), row("a", 2)], [row("b", 3), row("c", 4)]])
     assert table(postgres) == [("a", 2), ("b", 3), ("c", 4)]
     changes = [
@@ -92,7 +94,7 @@ def a_row_is_written_once_wherever_the_process_dies(postgres: PostgresServer, ru
                 else:
                     table_by_key[each[0]] = each[1]
         assert table(postgres) == sorted(table_by_key.items() if keyed else appended)
-        assert list(stagings(postgres).values()) == [0]
+        assert list(stagings(postgres).values()) == [0, 0]
 
 
 def a_driver_that_was_overtaken_leaves_its_successors_rows_alone(postgres: PostgresServer, runs: Any) -> None:
@@ -129,7 +131,7 @@ def the_columns_may_change_between_two_runs_and_prepared_rows_are_kept(postgres:
     postgres.execute("ALTER TABLE totals ALTER total TYPE numeric(10, 2)")
     run.start()
     assert postgres.execute("SELECT name, total::text FROM totals") == [("a", "1.00")]
-    assert len(stagings(postgres)) == 1
+    assert len(stagings(postgres)) == 2
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,57 @@ def an_epoch_that_is_abandoned_leaves_nothing(postgres: PostgresServer, runs: An
     writer.abort_epoch()
     writer.begin_epoch(1, "again", 0)
     assert writer.prepare_commit() == []
-    assert list(stagings(postgres).values()) == [0]
+    assert list(stagings(postgres).values()) == [0, 0]
+
+
+def sizes(postgres: PostgresServer) -> list[int]:
+    return sorted(postgres.execute(f"SELECT pg_relation_size('{name}')")[0][0] for name in stagings(postgres))
+
+
+def a_large_staging_table_is_emptied_as_a_whole_but_for_the_rows_of_later_epochs(
+    postgres: PostgresServer, runs: Any
+) -> None:
+    run = runs(sink(postgres))
+    many = [row(f"{number:09}" + "x" * 90, number) for number in range(10_000)]
+    run.epoch([many, []])
+    assert sizes(postgres) == [0, 0]
+    run.epoch([[row("a", 1)], []])
+    with pytest.raises(Crash):
+        run.epoch([many[:9_000], [row("b", 2)]], crash_at="prepared")  # never complete
+    late, prepared = run.writers[1], run.writers[0]
+    late.begin_epoch(run.completed + 3, "attempt", run.completed)
+    late.write([row("late", 3)], None)
+    waits = late.prepare_commit()
+    prepared.begin_epoch(run.completed + 1, "again", run.completed)
+    prepared.write(many, None)
+    run.committer.commit([Committable("sink", 0, data) for data in prepared.prepare_commit()])
+    assert sorted(stagings(postgres).values()) == [0, 9_002]
+    run.committer.commit([Committable("sink", 0, data) for data in waits])
+    assert sizes(postgres)[0] == 0
+    assert len(table(postgres)) == 10_002
+
+
+def a_row_that_another_transaction_inserts_meanwhile_is_replaced(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    with postgres.connect() as other, ThreadPoolExecutor(1) as pool:
+        other.execute("BEGIN")
+        other.execute("INSERT INTO totals VALUES ('a', 1)")
+        done = pool.submit(run.epoch, [[row("a", 2), row("b", 3)], []])
+        eventually(lambda: postgres.execute("SELECT count(*) FROM pg_locks WHERE NOT granted") != [(0,)])
+        other.execute("COMMIT")
+        done.result(60)
+    assert table(postgres) == [("a", 2), ("b", 3)]
+
+
+def a_key_is_compared_as_its_column_does(postgres: PostgresServer, runs: Any) -> None:
+    postgres.execute(
+        "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        "ALTER TABLE totals ALTER name TYPE text COLLATE any_case",
+    )
+    run = runs(sink(postgres))
+    run.epoch([[row("a", 1), row("A", 2), row("b", 3)], []])
+    run.epoch([[row("B", None, RowKind.DELETE)], []])
+    assert table(postgres) == [("A", 2)]
 
 
 def a_constraint_of_several_rows_stops_the_job_and_loses_nothing(postgres: PostgresServer, runs: Any) -> None:
@@ -235,6 +287,7 @@ BAD = [
         ["ALTER TABLE totals DROP total", "ALTER TABLE totals ADD total int8 GENERATED ALWAYS AS (1) STORED"],
         "computes the column 'total'",
     ),
+    (["CREATE RULE also AS ON DELETE TO totals DO ALSO SELECT 1"], "has the rule 'also' on public.totals.*use a trigger"),
     (["DROP TABLE totals", "CREATE VIEW totals AS SELECT 'a' AS name, 1 AS total"], "which is no table"),
 ]
 

@@ -18,6 +18,7 @@ _NULL = "\\N"
 _SPECIAL = re.compile(r"[\\\t\n\r]")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIMESTAMP = Types.SQL_TIMESTAMP()
 _PLAIN = (
     Types.BOOLEAN(), Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG(), Types.BIG_INT(), Types.FLOAT(), Types.DOUBLE(),
     Types.BIG_DEC(), Types.SQL_DATE(), Types.SQL_TIME(), Types.SQL_TIMESTAMP(),
@@ -98,6 +99,8 @@ class CopyText:
 def _column(
     declared: TypeInformation[Any], form: Callable[[Sequence[Any]], Iterable[str]], values: tuple[Any, ...]
 ) -> Iterable[str]:
+    if declared == _TIMESTAMP and set(map(type, values)) == {datetime} and {each.tzinfo for each in values} == {None}:
+        return [each.isoformat(" ", "milliseconds") for each in values]  # fits, and a third of the time
     if None not in values:
         return form(fitted(declared, list(values)))
     known = iter(form(fitted(declared, [value for value in values if value is not None])))

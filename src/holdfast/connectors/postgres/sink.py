@@ -1,9 +1,10 @@
 """Rows in a table of PostgreSQL, exactly once.
 
 Writers copy the rows of an epoch to a *staging table* beside the target, in a transaction that ends when the epoch is
-prepared: durable, and in nobody's way. When the checkpoint is complete, the committer moves them to the target by one
-statement. Moved rows are gone from the staging table, so a repeated commit moves nothing. The staging table has the target's
-types and its constraints of single rows, so a row that does not fit fails its epoch, and not the commit.
+prepared: durable, and in nobody's way. When the checkpoint is complete, the committer moves them to the target in one
+transaction. Moved rows are gone from the staging table, so a repeated commit moves nothing. Epochs take turns between two
+staging tables, so that the one whose rows are moved can be emptied at once. They have the target's types and its
+constraints of single rows, so a row that does not fit fails its epoch, and not the commit.
 """
 
 from __future__ import annotations
@@ -30,13 +31,22 @@ __all__ = ["PostgresSink"]
 
 _VERSION = 1
 _TRIES = 5
+_MERGES = 150_000
+"""The server's version from which on it has MERGE."""
+_LARGE = 1 << 20
+"""The bytes of a staging table from which on it is emptied as a whole, rather than row by row."""
+_OTHERS = """
+SELECT EXISTS (SELECT FROM {} WHERE holdfast_attempt <> ALL(%s) AND (holdfast_generation > %s
+               OR holdfast_generation = %s AND split_part(holdfast_attempt, '-', 3)::int8 > %s))
+"""
+"""Whether rows wait for the checkpoint of a later epoch or driver."""
 
 
 class PostgresSink:
     """A sink that writes rows to a table of PostgreSQL (version 13 or later), exactly once.
 
     Rows become visible when their checkpoint is complete, all of an epoch in one transaction. The role needs ``CREATE`` on
-    the table's schema: the sink makes a staging table there, named as the table with ``_holdfast_`` and two numbers.
+    the table's schema: the sink makes staging tables there, named as the table with ``_holdfast_`` and three numbers.
 
     With a primary key, rows are written by their kind: ``INSERT`` and ``UPDATE_AFTER`` replace the row with this key,
     ``DELETE`` deletes it, ``UPDATE_BEFORE`` does nothing. Let ``key_by`` bring the rows of a key to one subtask: only there
@@ -152,7 +162,9 @@ class _PostgresWriter:
         self._subtask = context.subtask
         self._uid = context.uid
         self._connection: Any = None
+        self._target: Target | None = None
         self._staging = ""
+        self._epoch = 0
         self._open: Any = None
         """The context of the open COPY."""
         self._copy: Any = None
@@ -161,15 +173,18 @@ class _PostgresWriter:
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         self._attempt = f"{self._generation}-{self._subtask}-{epoch}-{attempt}"
-        self._count = 0
+        self._count, self._epoch = 0, epoch
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         with self._told():
             if not all(type(value) is Row for value in values):
                 self._write_each(values)
                 return
-            rows = [row for row in values if row.get_row_kind() is not RowKind.UPDATE_BEFORE] if self._by_key else values
+            rows = values
             kinds = [row.get_row_kind() for row in rows]
+            if self._by_key and RowKind.UPDATE_BEFORE in kinds:
+                rows = [row for row, kind in zip(rows, kinds) if kind is not RowKind.UPDATE_BEFORE]
+                kinds = [row.get_row_kind() for row in rows]
             lines = self._text.lines(rows) if self._by_key or set(kinds) <= {RowKind.INSERT} else None
             if lines is None:
                 self._write_each(values)
@@ -227,8 +242,10 @@ class _PostgresWriter:
         """Begin to copy, in a transaction."""
         if self._connection is None:
             self._connection = self._server.connect()
-            self._staging = self._describe(self._server, self._connection).staging(self._owner)
+            self._target = self._describe(self._server, self._connection)
             self._connection.autocommit = False
+        assert self._target is not None
+        self._staging = self._target.staging(self._owner, self._epoch)
         own = "holdfast_attempt, holdfast_generation, holdfast_number, holdfast_deletes"
         names = ", ".join(map(quoted, self._type.get_field_names()))
         self._open = self._connection.cursor().copy(f"COPY {qualified(self._staging)} ({own}, {names}) FROM STDIN")
@@ -271,7 +288,7 @@ class _PostgresCommitter:
 
     def recover(self, committables: Sequence[Committable]) -> None:
         self.commit(committables)
-        self._with_retries("cannot make the staging table", self._clean)
+        self._with_retries("cannot make the staging tables", self._clean)
 
     def commit(self, committables: Sequence[Committable]) -> None:
         attempts: dict[str, list[str]] = {}
@@ -279,13 +296,48 @@ class _PostgresCommitter:
             attempts.setdefault(each.data["staging"], []).append(each.data["attempt"])
 
         def move(connection: Any, target: Target) -> None:
+            self._lock(connection)
             for staging, names in attempts.items():
                 # It is gone if a driver has moved its rows and dropped it.
                 if connection.execute("SELECT to_regclass(%s)", (qualified(staging),)).fetchone()[0] is not None:
-                    connection.execute(target.move(staging), (names,))
+                    self._move(connection, target, staging, names)
 
         if attempts:
             self._with_retries("cannot move the rows of a checkpoint", move)
+
+    def _lock(self, connection: Any) -> None:
+        """Let one driver after the other see the staging tables, until its transaction ends. Writers go on."""
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"holdfast {self._owner}",))
+
+    def _move(self, connection: Any, target: Target, staging: str, names: list[str]) -> None:
+        if not target.key:
+            connection.execute(target.insert(staging), (names,))
+        elif connection.info.server_version < _MERGES:
+            connection.execute(target.upsert(staging), (names,))
+        else:
+            try:
+                with connection.transaction():
+                    connection.execute(target.merge(staging), (names,))
+            except libraries.psycopg().errors.UniqueViolation:  # another transaction has inserted a row meanwhile
+                connection.execute(target.upsert(staging), (names,))
+        if not self._emptied(connection, staging, names):
+            connection.execute(f"DELETE FROM {qualified(staging)} WHERE holdfast_attempt = ANY(%s)", (names,))
+
+    def _emptied(self, connection: Any, staging: str, names: list[str]) -> bool:
+        """Empty a large staging table of moved rows and abandoned attempts; False: others are there, or write to it."""
+        if connection.execute("SELECT pg_relation_size(%s)", (qualified(staging),)).fetchone()[0] < _LARGE:
+            return False
+        try:
+            with connection.transaction():
+                connection.execute(f"LOCK TABLE {qualified(staging)} IN ACCESS EXCLUSIVE MODE NOWAIT")
+        except libraries.psycopg().errors.LockNotAvailable:
+            return False
+        last = max(int(name.split("-")[2]) for name in names)
+        others = _OTHERS.format(qualified(staging).replace("%", "%%"))
+        if connection.execute(others, (names, self._generation, self._generation, last)).fetchone()[0]:
+            return False
+        connection.execute(f"TRUNCATE {qualified(staging)}")
+        return True
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -293,16 +345,16 @@ class _PostgresCommitter:
             connection.close()
 
     def _clean(self, connection: Any, target: Target) -> None:
-        """Make the staging table, and drop what earlier drivers prepared and nobody commits."""
-        own = target.staging(self._owner)
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (own,))
-        if connection.execute("SELECT to_regclass(%s)", (qualified(own),)).fetchone()[0] is None:
-            for statement in target.create_staging(self._owner):
-                connection.execute(statement)
+        """Make the staging tables, and drop what earlier drivers prepared and nobody commits."""
+        own = [target.staging(self._owner, turn) for turn in (0, 1)]
+        self._lock(connection)
+        for staging in own:
+            if connection.execute("SELECT to_regclass(%s)", (qualified(staging),)).fetchone()[0] is None:
+                connection.execute(target.create_staging(staging))
         for staging in target.stagings(connection, self._owner):
             connection.execute(f"DELETE FROM {qualified(staging)} WHERE holdfast_generation < {self._generation:d}")
             (empty,) = connection.execute(f"SELECT NOT EXISTS (SELECT FROM {qualified(staging)})").fetchone()
-            if staging != own and empty:  # the target had other columns or constraints then
+            if staging not in own and empty:  # the target had other columns or constraints then
                 self._drop(connection, staging)
 
     def _drop(self, connection: Any, staging: str) -> None:
@@ -319,6 +371,8 @@ class _PostgresCommitter:
             try:
                 if self._connection is None:
                     self._connection = self._server.connect()
+                    # What another driver has moved must be seen once it has let go of the lock.
+                    self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 with self._connection.transaction():
                     work(self._connection, self._describe(self._server, self._connection))
                 return

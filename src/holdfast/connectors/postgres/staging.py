@@ -1,4 +1,4 @@
-"""The staging table of a PostgresSink, and the statement that moves its rows to the target."""
+"""The staging tables of a PostgresSink, and the statements that move their rows to the target."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from holdfast.connectors.postgres.sql import qualified, quoted
 __all__ = ["Target", "describe_target"]
 
 _COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-       a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
-FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+SELECT a.attname, format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || nullif(a.attcollation, t.typcollation)
+       ::regcollation, ''), a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _CHECKS = """
 SELECT pg_get_expr(c.conbin, c.conrelid),
@@ -41,26 +42,26 @@ class Target:
     """What must hold for each row that is written."""
     key: tuple[str, ...]
 
-    def staging(self, owner: str) -> str:
-        """The staging table's name: another one if columns or constraints change, so that prepared rows keep their table."""
+    def staging(self, owner: str, epoch: int) -> str:
+        """The name of an epoch's staging table: another one if columns or constraints change, so that rows keep theirs.
+
+        Two tables take turns: while the rows of an epoch are moved, those of the next one are written.
+        """
         form = hashlib.sha256(repr((self.columns, self.checks, self.key)).encode()).hexdigest()[:8]
-        return f"{self._prefix(owner)}{form}"
+        return f"{self._prefix(owner)}{form}_{epoch % 2}"
 
     def _prefix(self, owner: str) -> str:
         return f"{self.schema}.{self.table[:30]}_holdfast_{owner}_"
 
-    def create_staging(self, owner: str) -> tuple[str, str]:
-        """The statements that make the staging table."""
+    def create_staging(self, staging: str) -> str:
+        """The statement that makes a staging table."""
         columns = "".join(f", {quoted(name)} {its}" for name, its in self.columns)
         checks = "".join(f", CHECK (holdfast_deletes OR ({check}))" for check in self.checks)
         keys = "".join(f", CHECK ({quoted(name)} IS NOT NULL)" for name in self.key)
-        staging = self.staging(owner)
-        index = quoted(f"{staging.partition('.')[2]}_i")
         return (
             f"CREATE TABLE {qualified(staging)} (holdfast_attempt text, holdfast_generation int8, "
             f"holdfast_number int8, holdfast_deletes bool{columns}{checks}{keys}) "
-            "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000)",
-            f"CREATE INDEX {index} ON {qualified(staging)} (holdfast_attempt)",
+            "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000)"
         )
 
     def stagings(self, connection: Any, owner: str) -> list[str]:
@@ -71,25 +72,59 @@ class Target:
         ).fetchall()
         return [f"{self.schema}.{name}" for (name,) in found]
 
-    def move(self, staging: str) -> str:
-        """The statement that moves the rows of attempts, its parameter, from a staging table; their last ones by key."""
-        names = [quoted(name) for name, _ in self.columns]
-        columns, target = ", ".join(names), qualified(f"{self.schema}.{self.table}")
-        moved = f"WITH moved AS (DELETE FROM {qualified(staging)} WHERE holdfast_attempt = ANY(@) RETURNING *)"
-        if not self.key:
-            move = f"{moved} INSERT INTO {target} ({columns}) SELECT {columns} FROM moved ORDER BY holdfast_number"
-        else:
-            keys = [quoted(name) for name in self.key]
-            key = ", ".join(keys)
-            equal = " AND ".join(f"t.{name} = l.{name}" for name in keys)
-            rest = [f"{name} = excluded.{name}" for name in names if name not in keys]
-            move = (
-                f"{moved}, latest AS (SELECT DISTINCT ON ({key}) * FROM moved ORDER BY {key}, holdfast_number DESC), "
-                f"gone AS (DELETE FROM {target} t USING latest l WHERE l.holdfast_deletes AND {equal}) "
-                f"INSERT INTO {target} ({columns}) SELECT {columns} FROM latest WHERE NOT holdfast_deletes "
-                f"ON CONFLICT ({key}) DO {'UPDATE SET ' + ', '.join(rest) if rest else 'NOTHING'}"
-            )
-        return move.replace("%", "%%").replace("ANY(@)", "ANY(%s)", 1)
+    def merge(self, staging: str) -> str:
+        """The statement that writes the last row by key of attempts, its parameter.
+
+        It finds each row of the target once, which costs half of `upsert`. It fails if another transaction inserts a row
+        with one of the keys meanwhile.
+        """
+        names, equal, rest = self._clauses()
+        update = f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = l.{name}' for name in rest)} " if rest else ""
+        return _with_attempts(
+            f"MERGE INTO {self._name} t USING ({self._latest(staging)}) l ON {equal} "
+            f"WHEN MATCHED AND l.holdfast_deletes THEN DELETE {update}"
+            f"WHEN NOT MATCHED AND NOT l.holdfast_deletes THEN INSERT ({', '.join(names)}) "
+            f"VALUES ({', '.join(f'l.{name}' for name in names)})"
+        )
+
+    def upsert(self, staging: str) -> str:
+        """The statement that does the same, whatever other transactions do; version 13 and 14 have no MERGE."""
+        names, equal, rest = self._clauses()
+        columns, key = ", ".join(names), ", ".join(map(quoted, self.key))
+        update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in rest)}" if rest else "NOTHING"
+        return _with_attempts(
+            f"WITH latest AS ({self._latest(staging)}), "
+            f"gone AS (DELETE FROM {self._name} t USING latest l WHERE l.holdfast_deletes AND {equal}) "
+            f"INSERT INTO {self._name} ({columns}) SELECT {columns} FROM latest WHERE NOT holdfast_deletes "
+            f"ON CONFLICT ({key}) DO {update}"
+        )
+
+    def insert(self, staging: str) -> str:
+        """The statement that inserts the rows of attempts, its parameter."""
+        columns = ", ".join(self._clauses()[0])
+        return _with_attempts(
+            f"INSERT INTO {self._name} ({columns}) SELECT {columns} FROM {qualified(staging)} "
+            "WHERE holdfast_attempt = ANY(@) ORDER BY holdfast_number"
+        )
+
+    @property
+    def _name(self) -> str:
+        return qualified(f"{self.schema}.{self.table}")
+
+    def _clauses(self) -> tuple[list[str], str, list[str]]:
+        """The columns, the condition that two rows have one key, and the columns beside the key."""
+        names, keys = [quoted(name) for name, _ in self.columns], [quoted(name) for name in self.key]
+        return names, " AND ".join(f"t.{name} = l.{name}" for name in keys), [name for name in names if name not in keys]
+
+    def _latest(self, staging: str) -> str:
+        key = ", ".join(map(quoted, self.key))
+        rows = f"SELECT DISTINCT ON ({key}) * FROM {qualified(staging)} WHERE holdfast_attempt = ANY(@)"
+        return f"{rows} ORDER BY {key}, holdfast_number DESC"
+
+
+def _with_attempts(statement: str) -> str:
+    """A statement with its parameter, the attempts."""
+    return statement.replace("%", "%%").replace("ANY(@)", "ANY(%s)", 1)
 
 
 def describe_target(server: Server, connection: Any, table: str, fields: Sequence[str], key: Sequence[str]) -> Target:
@@ -102,15 +137,21 @@ def describe_target(server: Server, connection: Any, table: str, fields: Sequenc
     found = connection.execute(
         "SELECT c.oid, c.relkind, has_schema_privilege(n.oid, 'CREATE'), current_user, "
         "has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'SELECT'), "
-        "has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE') "
+        "has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), "
+        "ARRAY(SELECT rulename::text FROM pg_rewrite WHERE ev_class = c.oid AND ev_enabled <> 'D') "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s",
         (schema, name),
     ).fetchone()
     if found is None:
         server.refuse(f"has no table {table}: create it before the job starts")
-    oid, kind, creates, me, *rights = found
+    oid, kind, creates, me, *rights, rules = found
     if kind not in ("r", "p"):
         server.refuse(f"has {table}, which is no table")
+    if rules and key:
+        server.refuse(
+            f"has the rule {rules[0]!r} on {table}, and rows are not replaced by key where there are rules: DROP RULE "
+            f"{quoted(rules[0])} ON {table}, and use a trigger"
+        )
     needed = ["INSERT", "SELECT", "UPDATE", "DELETE"] if key else ["INSERT"]
     if lacking := [right for right, has in zip(needed, rights) if not has]:
         server.refuse(f"does not let {me} write {table}: GRANT {', '.join(lacking)} ON {table} TO {me}")
