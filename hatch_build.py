@@ -1,6 +1,7 @@
 """Builds the compiled modules (`holdfast.compiled`): for wheels and editable installs, and as a program for the source tree.
 
-Without a C compiler or Cython, and with HOLDFAST_PURE=1, Holdfast is plain Python: it does the same, slower.
+Without a C compiler or Cython, and with HOLDFAST_PURE=1, Holdfast is plain Python: it does the same, slower. The compiler's
+own options can be added to in CFLAGS, as elsewhere: with -O0 it takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _compile(work: Path, package: Path, compiled: ModuleType) -> list[Path]:
     _run([[sys.executable, "-m", "cython", "-3", *directives, *names]], work)
     include = f"-I{sysconfig.get_paths()['include']}"
     made = [work / compiled.extension(module) for module in compiled.MODULES]
-    command = [*shlex.split(compiler), "-fPIC", "-O3", "-DNDEBUG", "-fno-strict-aliasing", "-w", include]
+    options = ["-fPIC", "-O3", "-DNDEBUG", "-fno-strict-aliasing", "-w", *shlex.split(os.environ.get("CFLAGS", ""))]
+    command = [*shlex.split(compiler), *options, include]
     _run([[*command, str(file.with_suffix(".c")), "-o", str(out)] for file, out in zip(sources, made)], work)
     return made
 
