@@ -19,6 +19,12 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The sources, parsed once."""
+    return {path: ast.parse(path.read_text()) for path in SOURCES}
+
+
 def test_there_are_sources_to_check() -> None:
     assert ROOT / "src" / "holdfast" / "errors.py" in SOURCES
 
@@ -28,19 +34,16 @@ def test_no_module_is_longer_than_five_hundred_lines() -> None:
     assert {path: lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
-def test_every_public_module_says_what_it_is() -> None:
+def test_every_public_module_says_what_it_is(trees: dict[Path, ast.Module]) -> None:
     silent = [
-        name(path)
-        for path in SOURCES
-        if not path.name.startswith("_") and ast.get_docstring(ast.parse(path.read_text())) is None
+        name(path) for path, tree in trees.items() if not path.name.startswith("_") and ast.get_docstring(tree) is None
     ]
     assert silent == []
 
 
-def test_every_name_in_all_exists() -> None:
+def test_every_name_in_all_exists(trees: dict[Path, ast.Module]) -> None:
     missing = []
-    for path in SOURCES:
-        tree = ast.parse(path.read_text())
+    for path, tree in trees.items():
         bound = set(_bound_names(tree))
         for wanted in _exported(tree):
             if wanted not in bound and "*" not in bound and "__getattr__" not in bound:
@@ -68,10 +71,10 @@ def _bound_names(tree: ast.AST) -> list[str]:
     return names
 
 
-def test_no_handler_swallows_every_exception() -> None:
+def test_no_handler_swallows_every_exception(trees: dict[Path, ast.Module]) -> None:
     swallowed = []
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler) and all(isinstance(item, ast.Pass) for item in node.body):
                 caught = ast.unparse(node.type) if node.type else ""
                 if caught in ("", "Exception", "BaseException"):
