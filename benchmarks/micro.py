@@ -1,8 +1,8 @@
 """Parts of the hot path in isolation, compared with ``benchmarks/baseline.json``. Prints ratios; never fails on time.
 
-Each part runs until its thread has used a tenth of a second of CPU time, seven times; the median counts. Times are scaled
-by a loop of plain Python measured in between, so that a baseline from another machine is meaningful: 1.00 means "as in
-the baseline".
+Each part runs until its thread has used a tenth of a second of CPU time, seven times (`--repeats`); the median counts.
+Times are scaled by a loop of plain Python measured in between, so that a baseline from another machine is meaningful: 1.00
+means "as in the baseline".
 """
 
 from __future__ import annotations
@@ -412,11 +412,11 @@ def _yardstick() -> None:
         table.setdefault(i * 7919 % 1009, []).append(i)
 
 
-def _time(body: Body) -> float:
+def _time(body: Body, repeats: int) -> float:
     """Nanoseconds per operation, of which the body runs N; without garbage collection, as in a slot."""
     body()
     taken = []
-    for _ in range(_REPEATS):
+    for _ in range(repeats):
         gc.collect()
         gc.disable()
         rounds = 0
@@ -432,6 +432,7 @@ def _time(body: Body) -> float:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("--save", action="store_true", help="make these figures the baseline")
+    parser.add_argument("--repeats", type=int, default=_REPEATS, help="of each part (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -442,8 +443,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     try:
         for make in PARTS:
             body = make()
-            unit = _time(_yardstick)
-            spent = _time(body)
+            unit = _time(_yardstick, options.repeats)
+            spent = _time(body, options.repeats)
             before = baseline.get(make.__name__)
             figures[make.__name__] = {"ns": round(spent, 1), "yardstick_ns": round(unit, 1)}
             line = f"{make.__name__:<18}{spent:>10.1f}"
