@@ -351,9 +351,10 @@ def test_every_call_on_s3_survives_a_fault(relay, fault, tmp_path):
 @pytest.mark.parametrize("fault", ["503", "lost", "hang"])
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
 def test_a_part_of_a_large_object_that_fails_is_sent_again(relay, fault, at, tmp_path, monkeypatch):
-    monkeypatch.setattr(bucket, "PART", 5 << 20)  # the least size of a part
+    monkeypatch.setattr(bucket, "PART", 64 << 10)
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 64 << 10)  # S3 takes none below 5 MB
     handler, config = relay
-    data = os.urandom(11 << 20)
+    data = os.urandom(150 << 10)
     sent = []
     handler.watch = staticmethod(lambda request, done: sent.append(request) if done else None)
     storage = Storage(S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01))
