@@ -8,6 +8,8 @@ With ``--rough``, users have a Zipf distribution (exponent 1.2), so that one use
 of the records are between 5 s and two minutes late. The job then also counts in windows of one minute with allowed
 lateness of a minute; later records go to a side output.
 
+With ``--processor``, the count and the timer are those of a ``StatefulProcessor`` of PySpark's, called by records.
+
 With ``--store-ms``, the checkpoints are in an object store whose requests take that long (`benchmarks.object_store`); its
 requests are counted there.
 """
@@ -201,6 +203,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in place of the job, a plain transactional loop in one process: what machine and broker allow",
     )
+    parser.add_argument(
+        "--processor", action="store_true", help="the job is a StatefulProcessor of PySpark's; every record has a result"
+    )
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--store-ms", type=float, help="checkpoints are in an object store whose requests take that long")
     parser.add_argument("--throttled", type=float, default=0.0, metavar="SHARE", help="of requests that it answers by 503")
@@ -318,7 +323,8 @@ def _store(options: argparse.Namespace) -> str:
 def _label(options: argparse.Namespace) -> str:
     if options.plain:
         return "plain transactional loop"
-    return f"holdfast-{options.backend}" + (", one subtask" if options.parallelism == 1 else "")
+    subtasks = ", one subtask" if options.parallelism == 1 else ""
+    return f"holdfast-{options.backend}" + subtasks + (", StatefulProcessor" if options.processor else "")
 
 
 def _start(servers: str, work: Any, options: argparse.Namespace, store: ObjectStore | None) -> tuple[Any, jobs.Outcome]:
@@ -336,7 +342,13 @@ def _start(servers: str, work: Any, options: argparse.Namespace, store: ObjectSt
     )
     by_user = records.key_by(lambda record: record["user_id"])
     sink = kafka_jobs.kafka_sink(servers, "output", exactly_once=not options.at_least_once)
-    by_user.process(Sample(options.emit_every, options.profile_bytes)).sink_to(sink)
+    if options.processor:
+        from benchmarks import processors  # imports PySpark, which generator and reader do without
+
+        found = by_user.transform_with_state(processors.Sent(), "sent string", "EventTime").map(lambda row: row.sent)
+    else:
+        found = by_user.process(Sample(options.emit_every, options.profile_bytes))
+    found.sink_to(sink)
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)
         counts = windows.side_output_late_data(LATE).aggregate(jobs.Count())

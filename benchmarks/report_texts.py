@@ -45,7 +45,8 @@ TEXTS = {
     "processor time, of all processes together, from half of the input on. All digests were those of the models.",
     "processors": "The same `StatefulProcessor`s (`benchmarks/processors.py`) in a query of Structured Streaming and in a "
     'job with `call_mode="epoch"`, both on RocksDB with two partitions, from the same ten Parquet files, one a batch or an '
-    "epoch. Processor time is that of all processes, start included. The number and sum of all results were correct.",
+    "epoch. Processor time of all processes, JVM and Python workers included: medians, and the least and the greatest; then "
+    "without the start, from the first batch or epoch on. The number and sum of all results were correct.",
     "sliding": "Windows of an hour that slide by a minute beside windows of a minute, with as many results per key and "
     "minute; one subtask.",
     "async_io": "One subtask, answers after 10 ms, capacity 100, beside plain asyncio without Holdfast; and the memory of "

@@ -143,6 +143,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         for load in ([], SLOW):
             for shape in ([], ["--parallelism", "1"], ["--plain"]):
                 yield ["latency", *load, *shape]
+        yield ["latency", *SLOW, "--processor"]
         yield ["micro_batch"]
     elif scenario == "far":
         length = ["--seconds", "25" if options.short else "60", "--warm-up", "10", "--lone-records", "0"]
