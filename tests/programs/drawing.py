@@ -17,7 +17,8 @@ from . import functions, models
 from .models import Stream
 
 GRID = 10
-KEYS = "abc"
+KEYS = "ade"
+"""At each parallelism that is drawn, they are in different subtasks, so far as there are as many."""
 SETTINGS = (
     *("", "", "", "", ".disable_chaining()", ".start_new_chain()"),
     *('.set_description("drawn")', ".set_buffer_timeout(5)", '.slot_sharing_group("drawn")'),
@@ -128,8 +129,9 @@ record = st.tuples(
     st.sampled_from([0, 1, 2, 5]),  # how far time goes on
     st.sampled_from([0, 0, 0, 1, 2, 4, 7, AS_LAST, AS_LAST]),  # how far the record is behind
     st.integers(1, 9),  # its number
+    st.sampled_from([0, 0, 0, 1, 2]),  # how many more of its key and time follow it
 )
-records = st.one_of(st.lists(record, min_size=8, max_size=16), st.lists(record, min_size=1, max_size=12))
+records = st.one_of(st.lists(record, min_size=8, max_size=12), st.lists(record, min_size=1, max_size=9))
 """Most faults need several elements of a key, over several epochs; a program that is shown has as few as need be."""
 
 
@@ -139,13 +141,14 @@ def source(d: Drawing) -> str:
     count = d.one_of(1, 2, 3)
     splits: dict[str, list[Any]] = {f"{name}-{n}": [] for n in range(count)}
     times, last = [0] * count, [0] * len(KEYS)
-    for key, step, lag, number in d.draw(records):
+    for key, step, lag, number, more in d.draw(records):
         split = key % count
         times[split] += step * GRID
         if lag != AS_LAST:
             last[key] = max(times[split] - lag * GRID, 0)
-        record = (KEYS[key], last[key], number)
-        splits[f"{name}-{split}"].append(list(record) if d.in_place else record)
+        for n in range(1 + more):
+            record = (KEYS[key], last[key], 1 + (number - 1 + n) % 9)
+            splits[f"{name}-{split}"].append(list(record) if d.in_place else record)
     if d.one_of(False, False, True):
         splits[f"{name}-empty"] = []
     d.sources[name] = splits

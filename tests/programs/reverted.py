@@ -57,6 +57,12 @@ FAULTS = {
     "later input does not hold event time back": Fault(
         _CHANNELS + "channel_state", "    if not later:\n", "    if True:\n", "window_drawing.window,drawing.plus"
     ),
+    "a later barrier overtakes records that wait in rounds": Fault(
+        _CHANNELS + "channel_state",
+        "last.all_processed or merge.end <= watermark",
+        "True",
+        "window_drawing.window,drawing.plus",
+    ),
     "idleness by the wall clock": Fault(
         "runtime.protocol.machine", "int(1000 * self._now.steady)", "self._now.wall_ms", "window_drawing.window"
     ),

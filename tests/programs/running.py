@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +24,7 @@ import holdfast.runtime.task.changelogs
 import holdfast.state.changelogs.keyed_changelog
 import holdfast.table
 from engine.changelog_model import Broker
-from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, LedgerSink, SplitSource
+from engine.inprocess import COMMIT_HOOK, CRASH_POINTS, LEDGERS, Crash, Lab, LedgerSink, RecordSlices, SplitSource
 from engine.standby_host import StandbyHost
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.operations import batches
@@ -31,6 +33,7 @@ from holdfast.errors import IncompatibleState
 from holdfast.runtime.driver.coordinator import Coordinator
 from holdfast.runtime.driver.savepoints import new_savepoint
 from holdfast.runtime.plan.plan import JobPlan
+from holdfast.runtime.task.time_slices import Slices
 
 from . import expiring, functions, more_functions, window_functions
 from .changes import changed
@@ -113,9 +116,9 @@ parallelisms = st.sampled_from([2, 1, 3, 1, 2, 4, 2, 1, 3, 8])
 
 
 @st.composite
-def legs(draw: Any, dies: bool) -> Leg:
-    rescales = draw(st.dictionaries(st.integers(1, 6), parallelisms, max_size=2))
-    saves = dies and draw(st.sampled_from([False, False, True]))
+def legs(draw: Any, dies: bool, suddenly: bool = False) -> Leg:
+    rescales = {} if suddenly else draw(st.dictionaries(st.integers(1, 6), parallelisms, max_size=2))
+    saves = dies and not suddenly and draw(st.sampled_from([False, False, True]))
     backend = draw(st.sampled_from(["hashmap", "rocksdb", "changelog"]))
     return Leg(
         draw(parallelisms),
@@ -131,13 +134,16 @@ def legs(draw: Any, dies: bool) -> Leg:
 
 @st.composite
 def ways(draw: Any) -> Way:
-    deaths = draw(st.lists(legs(True), max_size=2))
+    unaligned = draw(st.sampled_from([False, False, True]))
+    # Only a death leaves input that waits to another parallelism: a rescaling and a savepoint wait until there is none.
+    first = [draw(legs(True, suddenly=True))] if unaligned and draw(st.sampled_from([False, True, True])) else []
+    deaths = draw(st.lists(legs(True), max_size=2 - len(first)))
     return Way(
-        (*deaths, draw(legs(False))),
+        (*first, *deaths, draw(legs(False))),
         draw(st.sampled_from([1, 2, 0, 4])),
         draw(st.sampled_from([2048, 1, 3])),
         draw(st.booleans()),
-        draw(st.sampled_from([False, False, True])),
+        unaligned,
         draw(st.booleans()),
         draw(st.integers(0, 100)),
         draw(st.booleans()),
@@ -152,6 +158,14 @@ class Job(Lab):
 
     jumps: tuple[int, ...] = ()
     pace = 0
+    uneven = False
+    """Whether a deadline cuts every other input only, so that subtasks are not alike far behind."""
+
+    def _slices(self, number: int) -> Callable[[float], Slices]:
+        cut, chance = super()._slices(number), random.Random(f"{self.seed} {number} in time")
+        if not self.uneven:
+            return cut
+        return lambda seconds: cut(seconds) if chance.random() < 0.5 else RecordSlices(sys.maxsize, chance)
 
     def coordinator(self, *arguments: Any) -> Coordinator:
         made = super().coordinator(*arguments)
@@ -205,7 +219,7 @@ def run(program: Program, way: Way) -> list[Any] | None:
             seed=way.seed,
             records_before_deadline=(1, 2, 4)[way.seed % 3] if way.unaligned and not program.batch else 0,
         )
-        job.jumps, job.pace = way.jumps, way.pace
+        job.jumps, job.pace, job.uneven = way.jumps, way.pace, job.records_before_deadline > 0 and way.seed % 2 == 1
         for number, leg in enumerate(way.legs):
             job.parallelism = leg.parallelism
             job.config = {

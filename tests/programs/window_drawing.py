@@ -156,6 +156,7 @@ def trigger_of(d: Drawing, ordered: bool, kind: str) -> tuple[str, models.Fires,
             (f"CountTrigger.of({n})", models.every(n), False, False),
             (f"PurgingTrigger.of(CountTrigger.of({n}))", models.every(n), False, True),
             (f"DeltaTrigger.of({n}, difference)", models.delta(n, functions.difference), False, False),
+            (f"PurgingTrigger.of(DeltaTrigger.of({n}, difference))", models.delta(n, functions.difference), False, True),
             (f"EarlyAndAtEnd({n})", models.every(n), True, False),
             (f"PurgingTrigger.of(EarlyAndAtEnd({n}))", models.every(n), True, True),
         ]
@@ -218,6 +219,8 @@ def content(d: Drawing, ordered: bool | str, once: bool, evicted: bool, drawn: W
         (Content(f".reduce({name})", reduced), True) if key is functions.key_of and not drawn.again else None,
         (Content(f".aggregate({total}({in_place}))", summed), False) if not drawn.again else None,
     ]
+    if ordered:  # most functions do not tell the order
+        choices += choices[:2]
     return d.one_of(*[choice for choice in choices if choice is not None])
 
 
