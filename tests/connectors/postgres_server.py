@@ -22,17 +22,17 @@ FULL = "ALTER TABLE orders REPLICA IDENTITY FULL"
 
 
 @contextmanager
-def postgres_server(**settings: str) -> Iterator[PostgresServer]:
+def postgres_server(*, programs: Path | None = None, **settings: str) -> Iterator[PostgresServer]:
     """A running server, whose directory is removed in the end; without PostgreSQL, the test is skipped."""
     pytest.importorskip("psycopg", reason="pip install 'holdfast[postgres]'")
     pytest.importorskip("psycopg2", reason="pip install 'holdfast[postgres]'")
-    if binaries() is None:
+    if programs is None and binaries() is None:
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
     memory = Path("/dev/shm")  # not the tests' own directory, which another user cannot enter
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30
     directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-", dir=memory if roomy else "/tmp"))
     try:
-        server = PostgresServer(directory, **settings).start()
+        server = PostgresServer(directory, programs=programs, **settings).start()
         try:
             yield server
         finally:

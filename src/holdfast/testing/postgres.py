@@ -33,7 +33,12 @@ _PATIENCE_S = 60.0
 
 
 def binaries() -> Path | None:
-    """The directory with the server's programs; None if PostgreSQL is not installed."""
+    """The directory with the server's programs; None if PostgreSQL is not installed.
+
+    That in ``HOLDFAST_POSTGRES``, if it is set; otherwise that of the newest version.
+    """
+    if named := os.environ.get("HOLDFAST_POSTGRES"):
+        return Path(named)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     which = shutil.which("postgres")
     if found:
@@ -48,14 +53,15 @@ class PostgresServer:
 
     Args:
         directory: Its directory; a server that was there goes on with its data.
+        programs: The directory with the server's programs; None: `binaries`.
         settings: Settings of ``postgresql.conf``, beyond those for logical replication.
 
     Raises:
         ConfigurationError: PostgreSQL is not installed, or its user cannot enter the directory.
     """
 
-    def __init__(self, directory: Path, **settings: str) -> None:
-        found = binaries()
+    def __init__(self, directory: Path, *, programs: Path | None = None, **settings: str) -> None:
+        found = programs or binaries()
         if found is None:
             raise ConfigurationError("PostgreSQL is not installed: apt-get install postgresql")
         self.directory = directory = directory.resolve()  # its programs run there

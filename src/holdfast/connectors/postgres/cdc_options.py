@@ -33,6 +33,7 @@ class PostgresCdcOptions:
     missing_columns: MissingColumns
     chunk_size: int
     deserializer: Callable[[Any], Any] | None
+    failover: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not re.match(r"postgres(ql)?://", self.url):
@@ -50,6 +51,8 @@ class PostgresCdcOptions:
         check_choice("changelog_mode", self.changelog_mode, "all", "upsert")
         check_choice("on_truncate", self.on_truncate, "fail", "skip", "emit")
         check_choice("missing_columns", self.missing_columns, "fail", "null")
+        if not isinstance(self.failover, bool):
+            raise ConfigurationError(f"failover is True or False, not {self.failover!r:.80}")
         size = self.chunk_size
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ConfigurationError(f"chunk_size is a number of rows from 1, not {size!r:.80}")

@@ -43,6 +43,7 @@ class PostgresCdcSource(Generic[T]):
             job. ``null``: it is None.
         chunk_size: The rows of the snapshot that are read at once.
         deserializer: A callable from a `Change` to the element; None leaves the change out.
+        failover: Whether standbys keep the slot too, so that the job goes on after a switch to one (PostgreSQL 17 or later).
 
     Raises:
         ConfigurationError: an argument is invalid.
@@ -68,6 +69,7 @@ class PostgresCdcSource(Generic[T]):
         missing_columns: MissingColumns = "fail",
         chunk_size: int = 10_000,
         deserializer: Callable[[Change], T | None] | None = None,
+        failover: bool = False,
     ) -> None:
         self._options = PostgresCdcOptions(
             url,
@@ -81,6 +83,7 @@ class PostgresCdcSource(Generic[T]):
             missing_columns,
             chunk_size,
             deserializer,
+            failover,
         )
 
     @property

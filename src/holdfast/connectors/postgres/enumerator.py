@@ -67,6 +67,8 @@ class PostgresCdcEnumerator:
         self._exported = ""
         self._snapshot_ms = 0
         self._system = ""
+        self._timeline = 0
+        """The server's timeline."""
         self._lsn = 0
         """Where the next range of the log begins."""
         self._confirmed = 0
@@ -100,12 +102,16 @@ class PostgresCdcEnumerator:
     def _start(self, state: Any | None) -> None:
         server, connection, options = self._server, self._connection, self._options
         server.check_settings(connection)
+        if options.failover:
+            server.check_failover(connection)
+        self._timeline = server.timeline(connection)
         self._tables = check_tables(server, connection, options.tables, options.changelog_mode, options.missing_columns)
         check_publication(server, connection, options.publication, options.tables, options.on_truncate != "skip")
         if state is None:
             self._begin()
             return
         self._restore(state)
+        server.check_timeline(connection, state.get("timeline", self._timeline), self._lsn)
         slot = server.slot_to_read(connection, options.slot_name, self._lsn)
         self._check_slot(slot)
         if self._reading_tables():
@@ -140,6 +146,8 @@ class PostgresCdcEnumerator:
         creator = server.connect(replication="database")
         try:
             export = "EXPORT_SNAPSHOT" if options.snapshot else "NOEXPORT_SNAPSHOT"
+            if options.failover:
+                export = f"(SNAPSHOT '{'export' if options.snapshot else 'nothing'}', FAILOVER)"
             command = f"CREATE_REPLICATION_SLOT {quoted(options.slot_name)} LOGICAL pgoutput {export}"
             _, position, exported, _ = creator.execute(command).fetchone()
             self._lsn = self._confirmed = parse_lsn(position)
@@ -265,6 +273,11 @@ class PostgresCdcEnumerator:
             server.refuse(
                 f"has {name!r} as a slot of {slot.plugin} in the database {slot.database}, not of pgoutput in {own}"
             )
+        if self._options.failover and not slot.failover:
+            server.refuse(
+                f"has {name!r} as a slot that standbys do not keep: ALTER_REPLICATION_SLOT {quoted(name)} (FAILOVER true), "
+                "by a psql with replication=database, or leave out failover=True"
+            )
         if slot.pid is not None and generation_of(slot.reader, self._application) is None:
             server.refuse(
                 f"has a reader of the slot {name!r} already: {slot.reader or 'unnamed'}, process {slot.pid}. A slot has one "
@@ -341,6 +354,7 @@ class PostgresCdcEnumerator:
             "version": VERSION,
             "slot": self._options.slot_name,
             "system": self._system,
+            "timeline": self._timeline,
             "lsn": self._lsn,
             "settled": self._settled,
             "snapshots": list(self._snapshots),

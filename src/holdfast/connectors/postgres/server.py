@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -10,7 +12,7 @@ from typing import Any, NoReturn
 from holdfast.common.secrets import masked
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.postgres import libraries
-from holdfast.connectors.postgres.pgoutput import parse_lsn
+from holdfast.connectors.postgres.pgoutput import format_lsn, parse_lsn
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.values import SESSION
 from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
@@ -18,6 +20,9 @@ from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 __all__ = ["Server", "Slot", "application_name", "generation_of"]
 
 _OLDEST = 130_000
+_FAILOVER = 170_000
+"""The version from which on standbys keep slots."""
+_log = logging.getLogger(__name__)
 _LOCK_MS = 10_000
 """How long a reader of a snapshot waits for a statement that changes its table, or waits to."""
 _LASTING = (
@@ -50,6 +55,8 @@ class Slot:
     """The process that reads it."""
     reader: str
     """The name of that process's application."""
+    failover: bool
+    """Whether standbys keep it."""
 
 
 class Server:
@@ -182,6 +189,51 @@ class Server:
         if not may:
             self.refuse(f"does not let {name} replicate: ALTER ROLE {quoted(name)} REPLICATION")
 
+    def check_failover(self, connection: Any) -> None:
+        """Check that standbys can keep a slot; warn if they may be behind its reader.
+
+        Raises:
+            ConfigurationError: the server is too old.
+        """
+        version = connection.info.server_version
+        if version < _FAILOVER:
+            self.refuse(
+                f"is PostgreSQL {version // 10000}, whose standbys keep no slots: failover=True needs version 17 or later"
+            )
+        if not connection.execute("SHOW synchronized_standby_slots").fetchone()[0]:
+            _log.warning(
+                "%s has no synchronized_standby_slots: the job may read changes that a standby does not have yet, and ends "
+                "with InputLost after a switch to it [%s]", self.url, self.user,
+            )  # fmt: skip
+
+    def timeline(self, connection: Any) -> int:
+        """The server's timeline: a standby that takes over begins another one."""
+        name: str = connection.execute("SELECT pg_walfile_name(pg_current_wal_lsn())").fetchone()[0]
+        return int(name[:8], 16)
+
+    def check_timeline(self, connection: Any, timeline: int, position: int) -> None:
+        """Check that the server's log has what was read up to a position of a timeline.
+
+        Raises:
+            InputLost: the server has branched off before.
+        """
+        now = self.timeline(connection)
+        if now == timeline:
+            return
+        with self.connect(replication="database") as replication:
+            _, history = replication.execute(f"TIMELINE_HISTORY {now:d}").fetchone()
+        text = history.decode() if isinstance(history, bytes) else history
+        ends = {
+            int(tli): parse_lsn(end) for tli, end in re.findall(r"^\s*(\d+)\s+([0-9A-F]+/[0-9A-F]+)", text, re.MULTILINE)
+        }
+        if position > ends.get(timeline, 0):
+            raise InputLost(
+                f"{self.url} is a standby that took over (timeline {now}) without all that the job has read of its "
+                f"predecessor: up to {format_lsn(position)} of timeline {timeline}, which it left at "
+                f"{format_lsn(ends.get(timeline, 0))}. Start the job afresh, without its checkpoints and under another job "
+                f"name or directory; synchronized_standby_slots lets no job read ahead of a standby [{self.user}]"
+            )
+
     def check_room(self, connection: Any) -> None:
         """Check that there is a slot to be had.
 
@@ -200,14 +252,15 @@ class Server:
     def slot(self, connection: Any, name: str) -> Slot | None:
         """The slot of this name."""
         found = connection.execute(
-            "SELECT plugin, database, confirmed_flush_lsn::text, wal_status, active_pid, application_name "
-            "FROM pg_replication_slots LEFT JOIN pg_stat_activity ON pid = active_pid WHERE slot_name = %s",
+            "SELECT plugin, database, confirmed_flush_lsn::text, wal_status, active_pid, application_name, "
+            "coalesce((to_jsonb(s) ->> 'failover')::bool, false) "
+            "FROM pg_replication_slots s LEFT JOIN pg_stat_activity ON pid = active_pid WHERE slot_name = %s",
             (name,),
         ).fetchone()
         if found is None:
             return None
-        plugin, database, confirmed, status, pid, reader = found
-        return Slot(plugin, database, parse_lsn(confirmed or "0/0"), status == "lost", pid, reader or "")
+        plugin, database, confirmed, status, pid, reader, failover = found
+        return Slot(plugin, database, parse_lsn(confirmed or "0/0"), status == "lost", pid, reader or "", failover)
 
     def slot_to_read(self, connection: Any, name: str, position: int) -> Slot:
         """The slot, which must still have the log from a position on.
