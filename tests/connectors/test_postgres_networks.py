@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import certificate
 from connector_harness import SinkRun, SourceRun, attempts, eventually
 from postgres_replica import Replica, catch_up, table
 from postgres_server import CREATE, FULL, ORDERS, PostgresServer, postgres_server
@@ -19,19 +18,6 @@ from holdfast.errors import ConfigurationError, ServiceUnavailable
 from holdfast.testing.tcp_proxy import TcpProxy
 
 TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
-
-
-def certificate(directory: Path) -> Path:
-    """A server's certificate for 127.0.0.1, which is its own authority; the key is beside it."""
-    made = directory / "server.crt"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tests",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", directory / "server.key", "-out", made],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    owner = directory.stat()
-    os.chown(directory / "server.key", owner.st_uid, owner.st_gid)
-    return made
 
 
 def a_server_is_known_by_its_certificate(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import certificate
 from connector_harness import Crash, SinkRun, eventually
 from redis_server import RedisServer, redis_server
 
@@ -24,6 +25,7 @@ from holdfast.datastream.connectors.redis import RedisSink
 from holdfast.datastream.formats.json import JsonRowSerializationSchema
 from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, ServiceUnavailable, UserCodeError
 from holdfast.testing import InProcessEnvironment
+from holdfast.testing.ports import ReservedPort
 
 TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
 BEFORE, AFTER, DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -363,6 +365,29 @@ def a_server_that_cannot_be_written_to_is_told_before_the_job_starts(
             sink(cluster).validate()
         with pytest.raises(ConfigurationError, match="belongs to a Redis Cluster"):
             sink(cluster, password="secret-word").validate()
+
+
+def a_server_behind_tls_is_known_by_its_certificate(tmp_path: Path, runs: Any) -> None:
+    own, other, port = certificate(tmp_path, "own"), certificate(tmp_path, "other"), ReservedPort()
+    more = ["--tls-cert-file", str(own), "--tls-key-file", str(own.with_suffix(".key")), "--tls-auth-clients", "no"]
+    with redis_server(tmp_path, "--tls-port", str(port.number), "--requirepass", "secret-word", *more) as server:
+        url = f"rediss://127.0.0.1:{port.number}/0?ssl_ca_certs="
+        given = sink(server, url=f"{url}{own}", password="secret-word")
+        given.validate()
+        runs(given).epoch([[row("a", 1)], [row("b", 2)]])
+        with server.client(password="secret-word") as client:
+            assert client.hgetall("total:a") == {"name": "a", "total": "1"}
+        for refused, password, told in (
+            (f"{url}{other}", "secret-word", r"certificate verify failed.*check the URL"),
+            (f"{url}{own}", "wrong-word", r"WRONGPASS.*check the user and the password"),
+            (f"{url}{own}", None, r"NOAUTH.*give the password"),
+            (f"rediss://127.0.0.1:{server.port}/0?ssl_ca_certs={own}", "secret-word", "does the server"),
+            (f"redis://127.0.0.1:{port.number}/0", "secret-word", "does the server"),
+        ):
+            with pytest.raises(ConfigurationError, match=told) as error:
+                sink(server, url=refused, password=password).validate()
+            assert "-word" not in str(error.value)
+    port.release()
 
 
 def a_server_that_never_answers_is_told(tmp_path: Path) -> None:
