@@ -149,7 +149,9 @@ def a_row_that_the_table_refuses_is_named_before_the_checkpoint(
     run = runs(sink(postgres))
     writer = run.writers[0]
     writer.begin_epoch(1, "attempt", 0)
-    with pytest.raises(UserCodeError, match=rf"(?s)({told}).*operator 'PostgresSink' \(uid 'sink'\)"):
+    with pytest.raises(
+        UserCodeError, match=rf"(?s)sink to public\.totals: .*({told}).*operator 'PostgresSink' \(uid 'sink'\)"
+    ):
         writer.write([row("x", 1), bad], None) or writer.prepare_commit()
     writer.begin_epoch(1, "again", 0)
     writer.write([row("x", 1)], None)
@@ -211,6 +213,15 @@ def a_row_that_another_transaction_inserts_meanwhile_is_replaced(postgres: Postg
         other.execute("COMMIT")
         done.result(60)
     assert table(postgres) == [("a", 2), ("b", 3)]
+
+
+def a_table_and_its_columns_may_have_any_name(postgres: PostgresServer, runs: Any) -> None:
+    postgres.execute('CREATE TABLE "To%s ""tals" ("na%%me" text PRIMARY KEY, "to""tal" int8)')
+    types = Types.ROW_NAMED(["na%%me", 'to"tal'], [Types.STRING(), Types.LONG()])
+    run = runs(PostgresSink(postgres.url(), 'public.To%s "tals', types, primary_key=["na%%me"]))
+    run.epoch([[Row("a", 1), Row("b", 2)], []])
+    run.epoch([[Row.of_kind(RowKind.DELETE, "a", None), Row("b", 3)], []])
+    assert postgres.execute('SELECT * FROM "To%s ""tals"') == [("b", 3)]
 
 
 def a_key_is_compared_as_its_column_does(postgres: PostgresServer, runs: Any) -> None:

@@ -268,8 +268,9 @@ class _PostgresWriter:
             raise
 
     def _refused(self, why: str, record: str) -> UserCodeError:
+        sink, _, _ = self._server.user.partition(",")
         return UserCodeError(
-            f"{why}\n  in operator 'PostgresSink' (uid {self._uid!r})\n  row: {record:.1000}",
+            f"{sink}: {why}\n  in operator 'PostgresSink' (uid {self._uid!r})\n  row: {record:.1000}",
             operator="PostgresSink",
             uid=self._uid,
             record=f"{record:.1000}",
@@ -321,7 +322,7 @@ class _PostgresCommitter:
             except libraries.psycopg().errors.UniqueViolation:  # another transaction has inserted a row meanwhile
                 connection.execute(target.upsert(staging), (names,))
         if not self._emptied(connection, staging, names):
-            connection.execute(f"DELETE FROM {qualified(staging)} WHERE holdfast_attempt = ANY(%s)", (names,))
+            connection.execute(target.delete(staging), (names,))
 
     def _emptied(self, connection: Any, staging: str, names: list[str]) -> bool:
         """Empty a large staging table of moved rows and abandoned attempts; False: others are there, or write to it."""

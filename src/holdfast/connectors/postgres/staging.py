@@ -107,6 +107,10 @@ class Target:
             "WHERE holdfast_attempt = ANY(@) ORDER BY holdfast_number"
         )
 
+    def delete(self, staging: str) -> str:
+        """The statement that removes the rows of attempts, its parameter, from a staging table."""
+        return _with_attempts(f"DELETE FROM {qualified(staging)} WHERE holdfast_attempt = ANY(@)")
+
     @property
     def _name(self) -> str:
         return qualified(f"{self.schema}.{self.table}")
@@ -168,7 +172,10 @@ def describe_target(server: Server, connection: Any, table: str, fields: Sequenc
             server.refuse(f"needs a value for the column {column!r} of {table}: write it, or give it a default")
     unique = [set(names) for (names,) in connection.execute(_UNIQUE, (oid,)).fetchall()]
     if key and set(key) not in unique:
-        server.refuse(f"has no primary key or unique index of {table} on {', '.join(key)}, the primary_key of the sink")
+        server.refuse(
+            f"has no primary key or unique index of {table} on {', '.join(key)}, the primary_key of the sink (a deferrable "
+            "one does not do)"
+        )
     checks = [f"{quoted(field)} IS NOT NULL" for field in fields if columns[field][1]]
     checks += [its for its, on in connection.execute(_CHECKS, (oid,)).fetchall() if set(on) <= set(fields)]
     return Target(schema, name, tuple((field, columns[field][0]) for field in fields), tuple(checks), tuple(key))
