@@ -238,6 +238,24 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
     assert "spark.ui.enabled" not in told[0]
 
 
+@pytest.mark.spark
+def a_session_needs_neither_name_nor_master_in_the_jvm_that_a_job_has_started(tmp_path: Path) -> None:
+    running = start(
+        tmp_path,
+        """
+        from pyspark.sql import SparkSession
+        env.from_collection([1]).print()
+        env.execute("first")
+        SparkSession.builder.getOrCreate().stop()  # the job's own Spark; the JVM stays
+        spark = SparkSession.builder.getOrCreate()
+        print(spark.range(3).count(), spark.sparkContext.appName, spark.sparkContext.master)
+        """,
+    )
+    out, err = output_of(running, tmp_path)
+    assert running.returncode == 0, err
+    assert out.splitlines() == ["1", "3 pyspark-shell local[*]"]
+
+
 def a_java_home_that_is_wrong_ends_the_program_with_one_sentence(tmp_path: Path) -> None:
     running = start(tmp_path, "", JAVA_HOME=str(tmp_path))
     _, err = output_of(running, tmp_path)

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _START_S = 180.0
 _POLL_S = 0.005
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
+_OF_SCRIPTS = {"spark.app.name": "pyspark-shell", "spark.master": "local[*]"}
+"""Spark's scripts give a program without these settings the same ones: a session that it makes later needs them."""
 _OPENED = (
     "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
@@ -215,6 +217,7 @@ def start_jvm(java: Java, settings: Mapping[str, str], options: Sequence[str] = 
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-Dio.netty.allocator.type=pooled",
         "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+        *(f"-D{key}={value}" for key, value in _OF_SCRIPTS.items()),
         *shlex.split(settings.get("spark.driver.defaultJavaOptions", "")),
         *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
         *options,
