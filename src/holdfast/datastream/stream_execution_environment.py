@@ -46,7 +46,7 @@ from holdfast.runtime.driver.not_started import check_in_place_of, warn_of_anoth
 from holdfast.runtime.driver.restore_check import RestoreCheck, check_restore
 from holdfast.runtime.jvm.java import find_java
 from holdfast.runtime.plan.plan import JobPlan
-from holdfast.runtime.spark.spark_context import begin_spark
+from holdfast.runtime.spark.spark_context import begin_spark, refuse_connect
 from holdfast.state.keys.key_groups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
@@ -106,10 +106,13 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
             spark: The session to run on. Without it the job takes the active one, or starts a local Spark.
 
         Raises:
-            ConfigurationError: the job must start Spark, and finds no Java to run it on.
+            ConfigurationError: the session is one of Spark Connect, or the job must start Spark, and finds no Java to run it
+                on.
         """
         if spark is None:
             _require_java(os.environ.get("JAVA_HOME"), os.environ.get("PATH"))
+        else:
+            refuse_connect(spark, "get_execution_environment()")
         launch = launched()
         settings = Configuration.from_dict(launch.settings if launch else {})
         if configuration is not None:

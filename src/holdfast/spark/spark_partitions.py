@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.common.formats.arrow import pyarrow
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.jvm.pyspark_internals import is_stopped
+from holdfast.runtime.spark.spark_context import refuse_connect
 from holdfast.spark.column_types import without_zones
 from holdfast.spark.stored_rows import PartsWriter, WrittenPart
 
@@ -48,11 +49,7 @@ def check_session(frame: object, call: str) -> DataFrame:
     if not isinstance(frame, DataFrame):
         given = f"{type(frame).__module__}.{type(frame).__name__}"
         raise TypeError(f"{call} takes a pyspark.sql.DataFrame, not a {given}.")
-    if ".connect." in type(frame).__module__:
-        raise ConfigurationError(
-            f"{call} got a DataFrame of a Spark Connect session, which has no SparkContext for the job to run on; take "
-            "a session of SparkSession.builder.master(...), or write Parquet files and read them with a FileSource"
-        )
+    refuse_connect(frame, call)
     if is_stopped(frame.sparkSession.sparkContext):
         raise ConfigurationError(f"{call} got a DataFrame whose SparkSession is stopped; make both anew")
     return frame

@@ -14,6 +14,7 @@ from holdfast.common.job_client import JobClient
 from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.plan.listed_states import read_part
+from holdfast.runtime.spark.spark_context import refuse_connect
 from holdfast.state.backends.contents import contents_of, declare_stored, timers_of
 from holdfast.state.keys.declared_keys import key_restorer
 from holdfast.state.rows.keyed_state import KeyedState
@@ -263,8 +264,10 @@ class SavepointReader(StateReader["DataFrame"]):
             options: The settings of the storage, such as ``s3.*``.
 
         Raises:
+            ConfigurationError: the session is one of Spark Connect.
             HoldfastError: as for `open_snapshot`.
         """
+        refuse_connect(spark, "SavepointReader.read()")
         return SavepointReader(open_snapshot(path, options), options or {}, spark=spark)
 
     @staticmethod

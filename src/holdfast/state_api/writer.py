@@ -24,6 +24,7 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.datastream.operations.operator_settings import check_count
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.host.shipping import portable, ship_package
+from holdfast.runtime.spark.spark_context import refuse_connect
 from holdfast.state.backends.backend import HEAP
 from holdfast.state.backends.canonical import parts_of
 from holdfast.state.keys.key_groups import MAX_KEY_GROUPS, KeyGroupRange
@@ -80,7 +81,11 @@ class SavepointWriter:
             spark: The session to write on.
             max_parallelism: The number of key groups; that of the job that will start from the savepoint.
             options: The settings of the storage, such as ``s3.*``.
+
+        Raises:
+            ConfigurationError: the session is one of Spark Connect.
         """
+        refuse_connect(spark, "SavepointWriter.new_savepoint()")
         check_count(max_parallelism, "max parallelism", most=MAX_KEY_GROUPS)
         now = time.time_ns() // 1_000_000
         empty = CheckpointMetadata(CheckpointId(1), 0, "state-processor", "state-processor", now)
@@ -91,10 +96,11 @@ class SavepointWriter:
         """Begin with all operators and source positions of a savepoint, which stays as it is.
 
         Raises:
-            ConfigurationError: the path is not a savepoint.
+            ConfigurationError: the path is not a savepoint, or the session is one of Spark Connect.
             CorruptFile: a file of it is missing or truncated.
             HoldfastError: it cannot be read.
         """
+        refuse_connect(spark, "SavepointWriter.from_existing_savepoint()")
         snapshot = _savepoint(path, options)
         most = max((operator.max_parallelism for operator in snapshot.checkpoint.operators.values()), default=128)
         writer = SavepointWriter(spark, snapshot.checkpoint, most, drained=snapshot.drained, options=options or {})

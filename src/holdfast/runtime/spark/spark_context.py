@@ -29,7 +29,16 @@ from holdfast.runtime.spark.numpy_arguments import convert_only_if_numpy_is_load
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["advise", "begin_spark", "jvm_process", "left_open", "local_settings", "spark_context", "started_settings"]
+__all__ = [
+    "advise",
+    "begin_spark",
+    "jvm_process",
+    "left_open",
+    "local_settings",
+    "refuse_connect",
+    "spark_context",
+    "started_settings",
+]
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +84,33 @@ _begun: _Start | None = None
 """The JVM that was started early."""
 
 
+def refuse_connect(given: object, call: str) -> None:
+    """Refuse a session of Spark Connect, and a DataFrame of one.
+
+    Raises:
+        ConfigurationError: it is of Spark Connect.
+    """
+    if ".connect." in type(given).__module__:
+        what = "a session" if type(given).__name__ == "SparkSession" else "a DataFrame of a session"
+        raise ConfigurationError(
+            f"{call} got {what} of Spark Connect, which has no SparkContext for Holdfast to run on; take a session of "
+            "SparkSession.builder.master(...), or let Spark Connect and a job exchange files: Parquet for a FileSource, and "
+            "those of a FileSink"
+        )
+
+
+def _is_remote_client() -> bool:
+    """Whether PySpark refuses to start a SparkContext, as this process has a session of a Connect server elsewhere."""
+    return "SPARK_CONNECT_MODE_ENABLED" in os.environ and "SPARK_LOCAL_REMOTE" not in os.environ
+
+
 def begin_spark(name: str, config: Mapping[str, str]) -> None:
     """Start the JVM early, for a later call of `spark_context`; returns at once.
 
     Does nothing if a JVM exists, if Spark's own scripts must start it, or if it cannot be started; `spark_context` will
     raise the error.
     """
-    if _submitted_program() or _begun is not None or has_gateway():
+    if _submitted_program() or _begun is not None or has_gateway() or _is_remote_client():
         return
     with contextlib.suppress(ConfigurationError), _interrupts_later():
         settings = _settings(name, config)
@@ -94,12 +123,20 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
 
     A new one gets all ``spark.*`` keys of the configuration, which override those of spark-submit. It has no SQL session,
     which takes seconds to start.
+
+    Raises:
+        ConfigurationError: this process has a session of Spark Connect, or Spark cannot be started.
     """
     from pyspark import SparkContext
 
     active = active_context()
     if active is not None:
         return active
+    if _is_remote_client():
+        raise ConfigurationError(
+            "this process has a session of Spark Connect, beside which PySpark starts no SparkContext for the job to run "
+            "on; run the job in a process of its own"
+        )
     settings = _settings(name, config)
     convert_only_if_numpy_is_loaded()
     with _interrupts_later():
