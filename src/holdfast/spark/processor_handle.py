@@ -20,7 +20,7 @@ from holdfast.spark.state_schemas import Schema, check_fields, parse_schema, tup
 from holdfast.state.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
 from holdfast.state.api.interfaces import ListState, MapState, ValueState
 
-__all__ = ["NONE", "DeclaringHandle", "KeyTimers", "ProcessorHandle"]
+__all__ = ["EVENT_TIME", "NONE", "PROCESSING_TIME", "DeclaredState", "DeclaringHandle", "KeyTimers", "ProcessorHandle"]
 
 NONE, PROCESSING_TIME, EVENT_TIME = "none", "processingtime", "eventtime"
 _TIMERS = "$timers"
@@ -164,12 +164,19 @@ class KeyTimers:
 
 
 @dataclass(frozen=True)
-class _Declared:
+class DeclaredState:
     """A state that ``init`` declares."""
 
     kind: str
+    """``Value``, ``List`` or ``Map``."""
     descriptor: StateDescriptor
-    fields: tuple[int, ...]
+    schemas: tuple[Schema, ...]
+    """Those of the keys of a map, and of the values."""
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """The number of fields of each schema."""
+        return tuple(len(schema.names) for schema in self.schemas)
 
 
 class DeclaringHandle:
@@ -177,7 +184,9 @@ class DeclaringHandle:
 
     def __init__(self, time_mode: str) -> None:
         self.time_mode = time_mode
-        self.declared: dict[str, _Declared] = {}
+        self.declared: dict[str, DeclaredState] = {}
+        self.left_out: set[str] = set()
+        """States of an earlier form of the program."""
         self.in_init = True
 
     def _declare(self, kind: str, name: str, schemas: Sequence[Schema], ttl: int | None, descriptor: StateDescriptor) -> Any:
@@ -194,10 +203,11 @@ class DeclaringHandle:
             if isinstance(ttl, bool) or not isinstance(ttl, int) or ttl <= 0:
                 raise ConfigurationError(f"{what}: ttlDurationMs is a positive number of milliseconds, not {ttl!r}")
             descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(ttl)).build())
-        made = self.declared[name] = _Declared(kind, descriptor, tuple(len(schema.names) for schema in schemas))
-        return self._made(made)
+        declared = self.declared[name] = DeclaredState(kind, descriptor, tuple(schemas))
+        return self.state_of(declared)
 
-    def _made(self, declared: _Declared) -> Any:
+    def state_of(self, declared: DeclaredState) -> Any:
+        """The state's object for a processor; None where there is no state."""
         return None
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
@@ -241,6 +251,7 @@ class DeclaringHandle:
         """Leave out a state that an earlier form of the program had; it is not read again."""
         if stateName in self.declared:
             raise ConfigurationError(f"deleteIfExists({stateName!r}): init() declares this state; leave out one of the two")
+        self.left_out.add(stateName)
 
 
 class ProcessorHandle(DeclaringHandle):
@@ -255,7 +266,8 @@ class ProcessorHandle(DeclaringHandle):
             listed = context.get_map_state(MapStateDescriptor(_TIMERS, Types.LONG(), Types.BOOLEAN()))
             self.timers = KeyTimers(time_mode, listed)
 
-    def _made(self, declared: _Declared) -> Any:
+    def state_of(self, declared: DeclaredState) -> Any:
+        """The state's object for a processor."""
         descriptor, name = declared.descriptor, declared.descriptor.get_name()
         if isinstance(descriptor, ValueStateDescriptor):
             return ValueStateOfKey(self._context.get_state(descriptor), name, *declared.fields)

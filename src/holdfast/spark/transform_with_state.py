@@ -26,7 +26,7 @@ from holdfast.runtime.records.records import RecordBatch
 from holdfast.spark.processor_handle import EVENT_TIME, NONE, PROCESSING_TIME, DeclaringHandle, ProcessorHandle
 from holdfast.spark.state_schemas import Schema, parse_schema
 
-__all__ = ["ProcessorFunction", "processor_factory"]
+__all__ = ["ProcessorFunction", "declared_states", "processor_factory"]
 
 _LOADED_AT_ONCE = 1024
 _MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
@@ -65,12 +65,19 @@ def processor_factory(
     if call_mode not in _OPERATORS:
         raise ConfigurationError(f"transform_with_state(): call_mode is record or epoch, not {call_mode!r}")
     schema = parse_schema(output_schema, "output_schema of transform_with_state()")
-    _check_init(processor, mode)
+    declared_states(processor, mode)
     return ProcessorFactory(_OPERATORS[call_mode], function(processor, schema, mode, initial))
 
 
-def _check_init(processor: StatefulProcessor, time_mode: str) -> None:
-    """Call ``init`` and ``close`` of a copy, as Spark does in its driver: states are refused before the job starts."""
+def declared_states(processor: StatefulProcessor, time_mode: str) -> DeclaringHandle:
+    """Call ``init`` and ``close`` of a copy, as Spark does in its driver: states are refused before the job starts.
+
+    Returns:
+        The handle that ``init`` got.
+
+    Raises:
+        ConfigurationError: a state is refused, or a call fails.
+    """
     name = type(processor).__name__
     try:
         copy = pickle.loads(dumps_program(processor))
@@ -86,6 +93,7 @@ def _check_init(processor: StatefulProcessor, time_mode: str) -> None:
         raise ConfigurationError(
             f"init() of the StatefulProcessor {name} failed: {type(error).__name__}: {error}"
         ) from error
+    return handle
 
 
 class ProcessorFunction(KeyedProcessFunction[Any, Any, Row]):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.state_api.largest import KeySize, KeySizes, largest_keys
     from holdfast.state_api.reader import SavepointReader
     from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
+    from holdfast.state_api.streaming_query import state_of_query
     from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
     from holdfast.state_api.writer import SavepointWriter
 
@@ -55,6 +56,7 @@ __all__ = [
     "open_snapshot",
     "prune",
     "sign",
+    "state_of_query",
     "verify",
 ]
 
@@ -72,6 +74,7 @@ _MODULES = {
     "largest": ("KeySize", "KeySizes", "largest_keys"),
     "reader": ("SavepointReader",),
     "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
+    "streaming_query": ("state_of_query",),
     "upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),
     "writer": ("SavepointWriter",),
 }
