@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from holdfast.runtime.jvm.java import find_java
 from holdfast.runtime.jvm.jvm import scripts_environment
-from spark.test_scripts import start
+from spark.test_scripts import SOURCES, start
 from started_programs import output_of
 
 pytestmark = [
@@ -64,7 +65,8 @@ CALLS = (
 
 def a_session_of_spark_connect_is_refused_in_one_sentence_that_says_what_works(tmp_path: Path) -> None:
     java = {**scripts_environment(find_java()), "SPARK_TESTING": "1"}  # any free port
-    running = start(tmp_path, PROGRAM, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", **java)
+    path = os.pathsep.join([str(SOURCES), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    running = start(tmp_path, PROGRAM, PYTHONPATH=path, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", **java)
     out, err = output_of(running, tmp_path)
     assert running.returncode == 0, err
     *told, last = out.splitlines()
