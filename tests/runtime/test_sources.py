@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 
 from holdfast.checkpoint.metadata import SourceState
 from holdfast.common import Duration, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, SplitRange
+from holdfast.runtime.plan.event_time import GeneratorState, SplitTime
 from holdfast.runtime.plan.plan import SourceSpec, Vertex
-from holdfast.runtime.plan.task_messages import TaskReport
+from holdfast.runtime.plan.task_messages import SourceAssignment, TaskReport
 from holdfast.runtime.protocol.events import PlannedInput
 from holdfast.runtime.protocol.sources import SourceProgress
 
 IDLE_MS = 500
 WITH_IDLENESS = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(IDLE_MS))
+
+
+class Marked(SplitRange):
+    """A range of a source's own class."""
 
 
 def progress(
@@ -142,3 +148,19 @@ def a_new_split_begins_at_the_time_that_its_source_knows():
     source = progress()
     (assignment,) = source.assignments(PlannedInput(EpochInput((SplitRange("a", 0, 1, since=700),)), None)).values()
     assert assignment.splits["a"].max_timestamp == 700
+
+
+def the_rows_of_splits_arrive_as_they_were_sent():
+    parts = (
+        SplitRange("a", 0, 5, 5, ("topic", 0, -1)),
+        SplitRange("b", {"line": 1}, None, last=True, since=9),
+        Marked("c", 0, 1),
+    )
+    times = {"a": SplitTime(4, True, False, GeneratorState(b"pickled", 7, True)), "b": SplitTime(heard=True)}
+    sent = SourceAssignment(parts, times, 3, True)
+    arrived = pickle.loads(pickle.dumps(sent, 5))
+    assert arrived == sent
+    assert [type(part) for part in arrived.ranges] == [SplitRange, SplitRange, Marked]
+    report = TaskReport((0, 1), "attempt", splits=times, watermark=3, warnings={"a": "b"})
+    assert pickle.loads(pickle.dumps(report, 5)) == report
+    assert report.splits is times

@@ -7,6 +7,7 @@ sources' enumerators, the executor and the sinks' committers.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import logging
 import threading
@@ -53,6 +54,9 @@ __all__ = ["ClosableExecutor", "Coordinator", "EpochExecutor"]
 log = logging.getLogger("holdfast")
 
 _ABORT_EVERY_S = 0.5
+_YOUNG = 50_000
+"""New objects after which Python looks for cycles among them. An epoch of ten thousand splits makes some hundred thousand
+objects without cycles, for which it would look some hundred times, and each time further back."""
 
 
 class EpochExecutor(Protocol):
@@ -233,9 +237,13 @@ class Coordinator:
         Raises:
             HoldfastError: the job failed.
         """
+        collects = gc.get_threshold()
+        if 0 < collects[0] < _YOUNG:  # 0: the program has switched it off
+            gc.set_threshold(_YOUNG, *collects[1:])
         try:
             end = self._drive()
         finally:
+            gc.set_threshold(*collects)
             self._close()
             self._ended = True
             self._fail_requests()

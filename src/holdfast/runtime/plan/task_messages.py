@@ -80,6 +80,27 @@ class SourceAssignment:
     finished: bool
     """Whether the source ends with this epoch."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As rows: with thousands of splits, the driver would pickle two objects for each."""
+        rows = [
+            (r.split, r.start, r.end, r.weight, r.payload, r.last, r.since) if type(r) is SplitRange else r
+            for r in self.ranges
+        ]
+        return _source_assignment, (rows, _rows(self.splits), self.watermark, self.finished)
+
+
+def _source_assignment(rows: list[Any], splits: list[Any], watermark: int, finished: bool) -> SourceAssignment:
+    ranges = tuple([SplitRange(*row) if type(row) is tuple else row for row in rows])
+    return SourceAssignment(ranges, _splits(splits), watermark, finished)
+
+
+def _rows(splits: Mapping[str, SplitTime]) -> list[Any]:
+    return [(name, time.max_timestamp, time.idle, time.heard, time.generated) for name, time in splits.items()]
+
+
+def _splits(rows: list[Any]) -> dict[str, SplitTime]:
+    return {name: SplitTime(latest, idle, heard, generated) for name, latest, idle, heard, generated in rows}
+
 
 class Deadline(NamedTuple):
     """How long a subtask processes an epoch's input, in seconds."""
@@ -216,6 +237,13 @@ class TaskReport:
     user_metrics: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings for the user, by subject: all since the operators were opened, as reports of failed attempts are lost."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the splits as rows, as in `SourceAssignment`."""
+        return {**self.__dict__, "splits": _rows(self.splits)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, splits=_splits(state["splits"]))
 
 
 def task_name(vertex_name: str, subtask: int, parallelism: int) -> str:

@@ -73,8 +73,9 @@ class SourceProgress:
         if planned is None:
             return
         self._asked = now
-        for name in {*self._splits, *(part.split for part in planned.input.ranges)}:
-            self._heard.setdefault(name, now)
+        new = self._splits.keys() - self._heard.keys()
+        new.update(part.split for part in planned.input.ranges if part.split not in self._heard)
+        self._heard.update(dict.fromkeys(new, now))
         for name in planned.held & self._heard.keys():
             # It may have records. If it counted as idle, the others could overtake it, and its records would be late.
             self._heard[name] = now
@@ -82,14 +83,18 @@ class SourceProgress:
     def assignments(self, planned: PlannedInput) -> dict[TaskId, SourceAssignment]:
         """The assignments of the subtasks for an epoch with this input, which follows the last completed one."""
         ranges: list[list[SplitRange]] = [[] for _ in range(self.vertex.parallelism)]
-        reading = {part.split for part in planned.input.ranges if part.start != part.end}
-        for part in planned.input.ranges:
+        for part in planned.input.ranges:  # there may be ten thousand
             ranges[self._own(part.split)].append(part)
-            self._splits.setdefault(part.split, SplitTime(part.since))
+            if part.split not in self._splits:
+                self._splits[part.split] = SplitTime(part.since)
+        silent: set[str] = set()
+        if self._idle_timeout_ms is not None:
+            silent.update(filter(self._is_silent, self._splits))
+            silent.difference_update(part.split for part in planned.input.ranges if part.start != part.end)
         splits: list[dict[str, SplitTime]] = [{} for _ in range(self.vertex.parallelism)]
+        owners = self._owners
         for name, time in self._splits.items():
-            idle = self._is_silent(name) and name not in reading
-            splits[self._own(name)][name] = SplitTime(time.max_timestamp, idle, heard=False, generated=time.generated)
+            splits[owners[name]][name] = SplitTime(time.max_timestamp, name in silent, False, time.generated)
         return {
             (self.vertex.id, n): SourceAssignment(tuple(ranges[n]), splits[n], self._watermarks[n], planned.input.finished)
             for n in range(self.vertex.parallelism)
@@ -106,15 +111,18 @@ class SourceProgress:
         for subtask, report in own.items():
             self._splits.update(report.splits)
             if self._asked is not None:
-                self._heard.update((name, self._asked) for name, split in report.splits.items() if split.heard)
+                self._heard.update(
+                    dict.fromkeys([name for name, split in report.splits.items() if split.heard], self._asked)
+                )
             self._watermarks[subtask] = report.watermark
 
     def state(self, planned: PlannedInput) -> SourceState:
         """The source's state for the checkpoint, after the reports of the epoch."""
-        times: dict[str, dict[str, Any]] = {
-            name: {**time.plain(), "owner": self._own(name), "dealt": self.vertex.parallelism}
-            for name, time in self._splits.items()
-        }
+        owners, dealt = self._owners, self.vertex.parallelism
+        times: dict[str, dict[str, Any]] = {}
+        for name, time in self._splits.items():
+            times[name] = plain = time.plain()
+            plain["owner"], plain["dealt"] = owners[name], dealt
         if planned.input.finished:
             times[_FINISHED] = {"finished": True}
         return SourceState(planned.snapshot, times)
@@ -145,6 +153,8 @@ class SourceProgress:
         if self._idle_timeout_ms is not None:
             return {}
         latest = max(self._heard.values(), default=0)
+        if latest - min(self._heard.values(), default=0) < 1000 * _SILENT_S:
+            return {}
         silent = {name: (latest - heard) / 1000 for name, heard in self._heard.items() if name in self._splits}
         silent = {name: seconds for name, seconds in silent.items() if seconds >= _SILENT_S and not self._is_idle(name)}
         if not silent or (self._delay_ms is None and all(split.generated is None for split in self._splits.values())):
