@@ -13,12 +13,14 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.stores import topic as topics_of_logs
+from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.log_router import LogRouter
-from holdfast.checkpoint.stores.signed_store import SignedStore, SigningKey
+from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys
 from holdfast.checkpoint.stores.storage import Storage, Unavailable
 from holdfast.checkpoint.stores.topic import Record
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
 from holdfast.runtime.plan.settings import JobSettings
+from holdfast.state_api import open_snapshot, sign
 from holdfast.testing.memory_store import MemoryStore
 from holdfast.testing.memory_topic import MemoryTopic
 
@@ -347,6 +349,22 @@ def an_entry_in_a_topic_is_signed(memory, topic, paths):
     topic.records[-1] = last._replace(value=last.value[:50] + bytes([last.value[50] ^ 1]) + last.value[51:])
     with pytest.raises(CorruptFile, match="altered"):
         driver(memory, topic, paths, keys=keys)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def a_log_in_a_topic_is_not_signed_again_but_refused_by_name(topic, paths, tmp_path, signed):
+    file = tmp_path / "keys"
+    file.touch(0o600)
+    file.write_text("6b" * 32)
+    complete(driver(DirectoryStore(str(tmp_path / "c")), topic, paths, keys=read_keys(str(file)) if signed else ()), 2)
+    place, options = f"{tmp_path}/c/{paths.directory}", {KEY_FILE: str(file)}
+    before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    for adopts in (False, True):
+        with pytest.raises(ConfigurationError, match=r"is in topic log, and records of a topic cannot be signed again\."):
+            sign(place, options, adopt_unsigned=adopts)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    with pytest.raises(CorruptFile, match=r"missing\. .* goes on in topic log since position 1\. Set execution"):
+        open_snapshot(f"{place}/log/{3:020d}", options if signed else {})
 
 
 def a_jobs_data_is_deleted_with_its_records(memory, topic, paths):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from checkpoint.conftest import checkpoint
 from engine.inprocess import LEDGERS, Lab
@@ -22,7 +25,9 @@ from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.stores.kafka_topic import KafkaTopic
+from holdfast.checkpoint.stores.signed_store import KEY_FILE
 from holdfast.checkpoint.stores.storage import Storage, Unavailable
+from holdfast.cli.commands import app
 from holdfast.errors import ConfigurationError, Fenced, StorageError
 from holdfast.state_api.catalog import list_snapshots, open_snapshot
 from holdfast.testing.kafka import KafkaBroker
@@ -86,6 +91,61 @@ def an_entry_of_megabytes_is_several_records(
     again = driver(tmp_path, kafka, topic)
     (found,) = read_checkpoint(again._storage, PATHS, number).operators["op"].subtasks[0].keyed[0].deltas
     assert found == content
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def the_tools_read_a_log_in_a_topic_and_sign_refuses_it_by_name(
+    kafka: KafkaBroker, topic: str, tmp_path: Path, signed: bool
+) -> None:
+    keys, directory = tmp_path / "keys", tmp_path / "checkpoints"
+    keys.touch(0o600)
+    keys.write_text("6b" * 32)
+    told = {**settings(kafka.bootstrap_servers, topic), **({KEY_FILE: str(keys)} if signed else {})}
+    LEDGERS["out"].committed.clear()
+    job = Lab(sessions(records(7, 300, keys=20), cut=20), tmp_path, budget=20, config=config("rocksdb", "64"))
+    try:
+        job.config |= told | {
+            "execution.checkpointing.dir": str(directory),
+            "execution.checkpointing.num-retained": "2",
+            "execution.checkpointing.data-inline-threshold": "0",
+        }
+        assert not job._run_until("after commit", 4)
+    finally:
+        job.close()
+    second, first, *_ = (each.path for each in list_snapshots(str(directory), told))
+    log, _, number = second.rpartition("/")
+
+    def run(*arguments: str, options: Mapping[str, str] = told) -> Any:
+        given = [each for key, value in options.items() for each in ("-D", f"{key}={value}")]
+        return CliRunner().invoke(app, ["checkpoints", *arguments, *given])
+
+    shown = run("show", second, "--json")
+    assert (shown.exit_code, json.loads(shown.stdout)["checkpoint_id"]) == (0, int(number)), shown.output
+    verified = run("verify", second, "--json")
+    assert (verified.exit_code, json.loads(verified.stdout)["damaged"]) == (0, []), verified.output
+    differs = run("diff", first, second, "--json")
+    assert differs.exit_code == 0, differs.output
+    assert "position" in {line["what"] for line in json.loads(differs.stdout)}
+    victim = directory / next(open_snapshot(second, told).checkpoint.files()).path
+    intact = victim.read_bytes()
+    victim.write_bytes(intact[:-1])
+    damaged = run("verify", second, "--json")
+    assert (damaged.exit_code, len(json.loads(damaged.stdout)["damaged"])) == (1, 1), damaged.output
+    victim.write_bytes(intact)
+
+    for place in (second, log.removesuffix("/log")):
+        without = run("show", place, options={key: value for key, value in told.items() if key == KEY_FILE})
+        assert without.exit_code == 1
+        said = " ".join(without.output.split())
+        assert f"the job's checkpoint log goes on in topic {topic} since position 1. Set execution.checkpointing.log" in said
+
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    for options in (told, {}):
+        refused = run("sign", log.removesuffix("/log"), "--adopt-unsigned", options={**options, KEY_FILE: str(keys)})
+        assert refused.exit_code == 1
+        said = " ".join(refused.output.split())
+        assert f"is in topic {topic}, and records of a topic cannot be signed again. Keep the keys" in said
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def a_broker_that_is_killed_and_comes_back_delays_a_checkpoint(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import NotFound, Storage
-from holdfast.errors import CheckpointError, CorruptFile
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, HoldfastError
 
 __all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]
 
@@ -138,10 +138,22 @@ def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: Checkpoint
     try:
         entry = decode_entry(storage.get(path), where)
     except NotFound as error:
-        raise CorruptFile(where, "missing") from error
+        raise CorruptFile(where, f"missing{_moved(storage, paths)}") from error
     if not isinstance(entry, Completed):
         raise CheckpointError(f"{where} is not a completed checkpoint")
     return load(storage, entry.checkpoint).checkpoint
+
+
+def _moved(storage: Storage, paths: JobPaths) -> str:
+    """Where the log goes on, if the storage's last entry says that it is in a topic."""
+    try:
+        last = max(path for path in storage.list(paths.log_prefix) if paths.parse_log_entry(path) is not None)
+        decode_entry(storage.get(last), storage.locate(last))
+    except ConfigurationError as moved:
+        return f". {moved}"
+    except (HoldfastError, ValueError):  # there is none, or it cannot be read
+        pass
+    return ""
 
 
 _NOTHING = CheckpointMetadata(checkpoint_id=NO_CHECKPOINT, generation=0, job_id="", job_name="", created_at=0)

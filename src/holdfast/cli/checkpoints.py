@@ -296,8 +296,11 @@ def _opened(wanted: str | None, options: dict[str, str], *, hold: bool = True) -
     place = (_held(wanted) if hold else "") or _place(wanted)
     try:
         return stored.open_snapshot(place, options)
-    except ConfigurationError:
-        if stored.list_snapshots(place, options):
+    except ConfigurationError as error:
+        listed = stored.list_snapshots(place, options)
+        if str(error) in (each.problem for each in listed):
+            raise
+        if listed:
             said = f"{place} is a directory above several. `holdfast checkpoints list {place}` shows their paths."
             raise CommandFailed(said, USAGE) from None
         said = f"There is no checkpoint and no savepoint at {place}. `holdfast checkpoints list DIR` finds them."

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.checkpoint import savepoint
+from holdfast.checkpoint.container import unpack
 from holdfast.checkpoint.manifests import load, read_checkpoint
-from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.paths import JobPaths, entry_in
 from holdfast.checkpoint.retention import Retention, referenced
 from holdfast.checkpoint.savepoint import BEGUN, METADATA
-from holdfast.checkpoint.stores.signed_store import KEY_FILE, read_keys, sign_again
+from holdfast.checkpoint.stores.log_router import moved_to
+from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, read_keys, sign_again
 from holdfast.checkpoint.stores.storage import Storage, open_store
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState
 from holdfast.state.stored.delta_files import damaged_files, verify_contents
 from holdfast.state_api.catalog import Snapshot, job_log, split_job, why_missing
 
@@ -67,7 +69,7 @@ def sign(directory: str, options: Mapping[str, str], *, adopt_unsigned: bool = F
         The number of files that were signed.
 
     Raises:
-        ConfigurationError: there are no keys.
+        ConfigurationError: there are no keys, or the job's checkpoint log is in a topic, whose records never change.
         CorruptFile: a file is signed with none of the keys, or was altered since, or is unsigned and not adopted.
         StorageError: the storage does not answer.
     """
@@ -82,8 +84,26 @@ def sign(directory: str, options: Mapping[str, str], *, adopt_unsigned: bool = F
         uri, paths = split_job(directory)
         prefix = f"{paths.directory}/"
     store = open_store(uri, own)
+    keys = read_keys(key_file)
     found = [path for path in store.list(prefix) if not JobPaths.is_part(path)]
-    return sign_again(store, read_keys(key_file), found, adopt_unsigned=adopt_unsigned)
+    _refuse_records(SignedStore(store, keys), directory, found)
+    return sign_again(store, keys, found, adopt_unsigned=adopt_unsigned)
+
+
+def _refuse_records(store: SignedStore, directory: str, found: Iterable[str]) -> None:
+    """Refuse to sign a log that is in a topic: its newest entry in the store says so."""
+    newest = max((path for path in found if entry_in(path) is not None), default=None)
+    if newest is None:
+        return
+    payload = b""
+    with suppress(CorruptFile, IncompatibleState):  # `sign_again` finds and names it
+        payload = unpack(store.content(newest), newest)
+    if (moved := moved_to(payload)) is not None:
+        raise ConfigurationError(
+            f"the checkpoint log of {directory} is in topic {moved.topic}, and records of a topic cannot be signed again. "
+            "Keep the keys that have signed them. To change the keys, or to sign what was not signed: stop the job with a "
+            "savepoint, sign the savepoint, and start the job from that under another name (pipeline.name)"
+        )
 
 
 def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> list[Orphan]:

@@ -106,6 +106,11 @@ class SignedStore:
             self._verify(footer, path, number, content[start : start + _CHUNK], signatures)
         return bytes(content)
 
+    def content(self, path: str) -> bytes:
+        """The object's content, also if the object is not signed; otherwise raises as `get` does."""
+        data = self._store.get(path)
+        return self.get(path) if data.endswith(_MAGICS) else data
+
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Up to ``length`` bytes of the object from ``start`` on; raises as `get` does."""
         footer = self._known_footer(path)
