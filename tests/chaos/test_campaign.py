@@ -8,7 +8,7 @@ from holdfast.testing.chaos.scenarios import SCENARIOS
 
 from .campaigns import TIMEOUT, check
 
-LONGER = ("cdc", "changelogs", "hosts", "large", "tail")
+LONGER = ("cdc", "changelogs", "hosts", "large", "log", "tail")
 """Those with files of their own."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.fault, pytest.mark.timeout(TIMEOUT)]

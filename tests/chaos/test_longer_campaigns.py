@@ -1,4 +1,4 @@
-"""A campaign with large state, one in which Kafka loses acknowledged records, or one on change data of PostgreSQL."""
+"""A campaign with large state, the log in Kafka, or change data of PostgreSQL, or one in which Kafka loses records."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from .campaigns import TIMEOUT, check_some
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.fault, pytest.mark.timeout(TIMEOUT)]
 
 
-def test_random_faults_with_large_state_lost_input_or_change_data_lose_nothing_else_and_repeat_nothing() -> None:
-    check_some("large", "tail", *(["cdc"] if binaries() is not None else []))
+def test_random_faults_with_large_state_lost_input_a_log_in_kafka_or_change_data_lose_nothing_else() -> None:
+    check_some("large", "log", "tail", *(["cdc"] if binaries() is not None else []))

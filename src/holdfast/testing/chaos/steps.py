@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
+from holdfast.checkpoint.stores.kafka_topic import KafkaTopic
 from holdfast.connectors.kafka.sink.producers import RecordProducer, TransactionalProducer
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.testing.chaos.processes import STEP
@@ -28,6 +29,7 @@ def _public(owner: type) -> tuple[str, ...]:
 
 _CALLS: dict[type, tuple[str, ...]] = {
     DirectoryStore: _public(DirectoryStore),
+    KafkaTopic: _public(KafkaTopic),
     TransactionClient: _public(TransactionClient),
     TransactionalProducer: ("__init__", "open", "prepare", "commit"),
     RecordProducer: ("send", "flush"),

@@ -8,6 +8,7 @@ from holdfast.testing.chaos.scenarios.changelogs import Changelogs
 from holdfast.testing.chaos.scenarios.hosts import Hosts
 from holdfast.testing.chaos.scenarios.input import InputScenario
 from holdfast.testing.chaos.scenarios.large import Large
+from holdfast.testing.chaos.scenarios.log import Log
 from holdfast.testing.chaos.scenarios.network import Network
 from holdfast.testing.chaos.scenarios.outbox import Outbox
 from holdfast.testing.chaos.scenarios.processes import Processes
@@ -19,5 +20,18 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, type[Scenario]] = {
     scenario.name: scenario
-    for scenario in (Processes, Large, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts, Changelogs, Standby, Cdc)
+    for scenario in (
+        Processes,
+        Large,
+        Log,
+        Network,
+        Outbox,
+        Tail,
+        TimeScenario,
+        InputScenario,
+        Hosts,
+        Changelogs,
+        Standby,
+        Cdc,
+    )
 }
