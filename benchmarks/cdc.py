@@ -1,5 +1,7 @@
 """Change data of PostgreSQL: the rows of a snapshot and of the log, and rows written to a table, five columns each.
 
+With the jars of Debezium (``HOLDFAST_DEBEZIUM``; ``tests/connectors/debezium/fetch``), its engine reads the same.
+
 The connectors run without Spark, one subtask each, so that the figures hold nothing else; the server has the other core. The
 lag is that of single rows, from the return of their commit to the element. A transaction of many rows is read last, with the
 memory of the reader and of the server's process that decodes it.
@@ -9,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +44,7 @@ _BATCH = 4096
 _EVERY = 5
 """Batches between two looks at the memory."""
 _LAGS = 200
+_ENGINE = Path(__file__).parents[1] / "tests" / "connectors" / "debezium" / "Changes.java"
 
 
 class _Reader:
@@ -161,6 +166,55 @@ def _write(server: PostgresServer, rows: int, figures: dict[str, Any]) -> None:
     committer.close()
 
 
+def _read_by_debezium(server: PostgresServer, rows: int, figures: dict[str, Any], jars: str) -> None:
+    """Read as many rows of a snapshot and of the log by Debezium's engine, which writes JSON to a file."""
+    server.execute("TRUNCATE events", _FILL.format(0, rows))
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-debezium-"))
+    events = directory / "events"
+    settings = {
+        "name": "bench", "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "topic.prefix": "bench",
+        "plugin.name": "pgoutput", "slot.name": "debezium", "publication.name": "debezium", "database.user": "postgres",
+        "publication.autocreate.mode": "filtered", "table.include.list": "public.events", "database.password": "none",
+        "database.hostname": "127.0.0.1", "database.port": str(server.port), "database.dbname": "postgres",
+        "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore", "converter.schemas.enable": "false",
+    }  # fmt: skip
+    (directory / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    command = ["java", "-cp", f"{jars}/*", str(_ENGINE), str(directory / "settings"), str(events)]
+    engine = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lines = 0
+    try:
+        while not events.exists() or not events.stat().st_size:
+            assert engine.poll() is None
+            time.sleep(0.01)
+        with events.open("rb") as file:
+
+            def until(most: int) -> None:
+                nonlocal lines
+                while lines < most:
+                    read = file.read(1 << 20)
+                    lines += read.count(b"\n")
+                    if not read:
+                        assert engine.poll() is None
+                        time.sleep(0.01)
+
+            for name, end in (("debezium_snapshot", rows), ("debezium_inserts", 2 * rows)):
+                if end > rows:  # what it reads now is written while it stands still
+                    while server.execute("SELECT FROM pg_replication_slots WHERE slot_name = 'debezium' AND active") == []:
+                        time.sleep(0.01)
+                    engine.suspend()
+                    for start in range(rows, end, 1000):
+                        server.execute(_FILL.format(start, min(start + 1000, end)))
+                    engine.resume()
+                began, first, spent = time.perf_counter(), lines, sum(engine.cpu_times()[:2])
+                until(end)
+                figures[f"{name}_per_s"] = round((end - first) / (time.perf_counter() - began))
+                figures[f"{name}_cpu_s_per_m"] = round((sum(engine.cpu_times()[:2]) - spent) / (end - first) * 1e6, 2)
+    finally:
+        engine.kill()
+        engine.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The sub-command's arguments."""
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -180,6 +234,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             )
             _write(server, options.rows, figures)
             _read(server, options.rows, figures)
+            if jars := os.environ.get("HOLDFAST_DEBEZIUM"):
+                _read_by_debezium(server, options.rows, figures, jars)
         finally:
             server.stop()
             server.release()
