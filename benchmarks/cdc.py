@@ -199,7 +199,7 @@ def _read_by_debezium(server: PostgresServer, rows: int, figures: dict[str, Any]
 
             for name, end in (("debezium_snapshot", rows), ("debezium_inserts", 2 * rows)):
                 if end > rows:  # what it reads now is written while it stands still
-                    while server.execute("SELECT FROM pg_replication_slots WHERE slot_name = 'debezium' AND active") == []:
+                    while server.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'debezium' AND active") == []:
                         time.sleep(0.01)
                     engine.suspend()
                     for start in range(rows, end, 1000):
