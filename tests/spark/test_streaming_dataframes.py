@@ -150,3 +150,12 @@ def a_job_of_a_live_stream_ends_when_it_is_cancelled_and_its_query_with_it(spark
                 break
     assert len(set(seen)) == 120
     assert spark.streams.active == []
+
+
+def a_streaming_dataframe_of_a_stopped_session_is_refused(spark, tmp_path):
+    rate = spark.readStream.format("rate").load()
+    rate.schema
+    env = environment(tmp_path)
+    spark.stop()
+    with pytest.raises(ConfigurationError, match="whose SparkSession is stopped; make both anew"):
+        env.from_spark_stream(rate)
