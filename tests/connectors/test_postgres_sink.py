@@ -158,6 +158,26 @@ def a_row_that_the_table_refuses_is_named_before_the_checkpoint(
     assert len(writer.prepare_commit()) == 1
 
 
+@pytest.mark.parametrize("keyed", [True, False], ids=["by key", "appended"])
+@pytest.mark.parametrize("behind", [0, 100_000])
+def a_row_that_the_table_refuses_is_told_with_its_key(postgres: PostgresServer, runs: Any, keyed: bool, behind: int) -> None:
+    postgres.execute("ALTER TABLE totals ALTER total TYPE int4")
+    writer = runs(sink(postgres, ("name",) if keyed else ())).writers[0]
+    writer.begin_epoch(1, "attempt", 0)
+    writer.write([row("x", 1), row("y", 2)], None)
+    told = r"row with name=wide" if keyed else "row with name=wide, total=1099511627776"
+
+    def write() -> None:
+        writer.write([row("z", 3), row("wide", 1 << 40)], None)
+        for start in range(0, behind, 1000):
+            writer.write([row(f"name {number}", number) for number in range(start, start + 1000)], None)
+        writer.prepare_commit()
+
+    with pytest.raises(UserCodeError, match=rf"(?s)out of range for type integer.*{told}: COPY \w+, line 4") as refused:
+        write()
+    assert refused.value.key.startswith("name=wide")
+
+
 def a_change_of_a_row_needs_a_key(postgres: PostgresServer, runs: Any) -> None:
     writer = runs(sink(postgres, ())).writers[0]
     writer.begin_epoch(1, "attempt", 0)

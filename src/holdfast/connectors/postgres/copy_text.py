@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,9 +13,11 @@ from holdfast.common.typeinfo import PrimitiveArrayTypeInfo, RowTypeInfo, TypeIn
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.common.types import Row
 
-__all__ = ["CopyText", "moment"]
+__all__ = ["CopyText", "SentLines", "moment"]
 
 _NULL = "\\N"
+_LINE = re.compile(r", \S+ (\d+)\b")
+"""The line that the server names behind the table, in whatever language."""
 _SPECIAL = re.compile(r"[\\\t\n\r]")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _START = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -105,3 +108,42 @@ def _column(
         return form(fitted(declared, list(values)))
     known = iter(form(fitted(declared, [value for value in values if value is not None])))
     return [_NULL if value is None else next(known) for value in values]
+
+
+class SentLines:
+    r"""The lines of a COPY that were sent last: the server names one that does not fit by its number, and somewhat later.
+
+    Args:
+        most: Characters that are kept.
+
+    >>> sent = SentLines(100)
+    >>> sent.add(1, ["a\t1", "b\t-2"])
+    >>> sent.named("COPY totals, line 2, column total")
+    'b\t-2'
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sizes = 0
+        self._blocks: deque[tuple[int, list[str], int]] = deque()
+
+    def add(self, first: int, lines: list[str]) -> None:
+        """Keep lines, of which the first has this number."""
+        size = sum(map(len, lines))
+        self._blocks.append((first, lines, size))
+        self._sizes += size
+        while self._sizes > self._most and len(self._blocks) > 1:
+            self._sizes -= self._blocks.popleft()[2]
+
+    def named(self, context: str) -> str | None:
+        """The line that an error's context names; None if it names none, or one that was sent long before."""
+        found = _LINE.search(context)
+        for first, lines, _ in self._blocks:
+            if found is not None and 0 <= int(found[1]) - first < len(lines):
+                return lines[int(found[1]) - first]
+        return None
+
+    def clear(self) -> None:
+        """Forget all: another COPY begins."""
+        self._blocks.clear()
+        self._sizes = 0

@@ -21,7 +21,7 @@ from holdfast.common.typeinfo import RowTypeInfo
 from holdfast.common.types import Row, RowKind
 from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 from holdfast.connectors.postgres import libraries
-from holdfast.connectors.postgres.copy_text import CopyText, moment
+from holdfast.connectors.postgres.copy_text import CopyText, SentLines, moment
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.staging import Target, describe_target
@@ -35,6 +35,8 @@ _MERGES = 150_000
 """The server's version from which on it has MERGE."""
 _LARGE = 1 << 20
 """The bytes of a staging table from which on it is emptied as a whole, rather than row by row."""
+_SENT = 4 << 20
+"""The characters that are on their way to the server at most, or a few more: among them is a row that it refuses."""
 _OTHERS = """
 SELECT EXISTS (SELECT FROM {} WHERE holdfast_attempt <> ALL(%s) AND (holdfast_generation > %s
                OR holdfast_generation = %s AND split_part(holdfast_attempt, '-', 3)::int8 > %s))
@@ -108,7 +110,7 @@ class PostgresSink:
 
     def create_writer(self, context: WriterContext) -> _PostgresWriter:
         """Create a writer, in a task slot."""
-        return _PostgresWriter(self._server(context.uid), self._target, self._type, bool(self._key), context)
+        return _PostgresWriter(self._server(context.uid), self._target, self._type, self._key, context)
 
     def check_prepared(self, data: Any) -> None:
         """Check that output is in a staging table.
@@ -149,14 +151,16 @@ class _PostgresWriter:
         server: Server,
         describe: Callable[[Server, Any], Target],
         type_info: RowTypeInfo,
-        by_key: bool,
+        key: Sequence[str],
         context: WriterContext,
     ) -> None:
         self._server = server
         self._describe = describe
         self._type = type_info
-        self._by_key = by_key
+        self._key = key
+        self._by_key = bool(key)
         self._text = CopyText(type_info)
+        self._sent = SentLines(_SENT)
         self._owner = _owner(context.job, context.uid)
         self._generation = context.job.generation
         self._subtask = context.subtask
@@ -197,6 +201,7 @@ class _PostgresWriter:
             self._begin()
         head, first = f"{self._attempt}\t{self._generation}\t", self._count + 1
         self._count += len(lines)
+        self._sent.add(first, lines)
         text = "\n".join(
             [
                 f"{head}{number}\t{'t' if kind is RowKind.DELETE else 'f'}\t{line}"
@@ -218,6 +223,7 @@ class _PostgresWriter:
             if self._copy is None:
                 self._begin()
             self._count += 1
+            self._sent.add(self._count, ["\t".join(map(str, row))])
             self._copy.write_row((self._attempt, self._generation, self._count, kind is RowKind.DELETE, *map(_plain, row)))
 
     def prepare_commit(self) -> list[Any]:
@@ -250,6 +256,7 @@ class _PostgresWriter:
         names = ", ".join(map(quoted, self._type.get_field_names()))
         self._open = self._connection.cursor().copy(f"COPY {qualified(self._staging)} ({own}, {names}) FROM STDIN")
         self._copy = self._open.__enter__()
+        self._sent.clear()
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -259,7 +266,8 @@ class _PostgresWriter:
             yield
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
             self.close()
-            raise self._refused(str(error).strip(), error.diag.context or "") from error
+            context = error.diag.context or ""
+            raise self._refused(str(error).strip(), context, self._key_of(self._sent.named(context))) from error
         except psycopg.Error as error:
             self.close()
             self._server.failed("cannot write", error)
@@ -267,12 +275,21 @@ class _PostgresWriter:
             self.close()
             raise
 
-    def _refused(self, why: str, record: str) -> UserCodeError:
+    def _key_of(self, line: str | None) -> str:
+        """The key of a row that was sent, or all of one without a key; empty if it is not known."""
+        if line is None:
+            return ""
+        values = dict(zip(self._type.get_field_names(), line.split("\t")))
+        return ", ".join(f"{name}={values.get(name)}" for name in self._key or values)
+
+    def _refused(self, why: str, record: str, key: str = "") -> UserCodeError:
         sink, _, _ = self._server.user.partition(",")
+        of = f" with {key:.1000}" if key else ""
         return UserCodeError(
-            f"{sink}: {why}\n  in operator 'PostgresSink' (uid {self._uid!r})\n  row: {record:.1000}",
+            f"{sink}: {why}\n  in operator 'PostgresSink' (uid {self._uid!r})\n  row{of}: {record:.1000}",
             operator="PostgresSink",
             uid=self._uid,
+            key=f"{key:.1000}",
             record=f"{record:.1000}",
         )
 
