@@ -6,6 +6,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time
 from decimal import Decimal
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from postgres_server import PostgresServer
 from effort import examples
 from holdfast.common import Instant, Row, RowKind, Types
 from holdfast.connectors.base import Committable
+from holdfast.connectors.postgres.sink import _PostgresCommitter
 from holdfast.datastream.connectors.postgres import PostgresSink
 from holdfast.errors import ConfigurationError, IncompatibleState, ServiceUnavailable, UserCodeError
 from holdfast.testing import InProcessEnvironment
@@ -122,6 +124,36 @@ def a_server_that_crashes_keeps_what_was_prepared(postgres: PostgresServer, runs
     postgres.start()
     run.start()
     assert table(postgres) == [("a", 1), ("b", 2)]
+
+
+def a_driver_that_hangs_while_it_moves_rows_does_not_stop_its_successor(
+    postgres: PostgresServer, runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.connectors.postgres.sink._HANGS_MS", 500)
+    run = runs(sink(postgres))
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 1)], [row("b", 2)]], crash_at="complete")
+    hangs, goes_on = Event(), Event()
+    emptied = _PostgresCommitter._emptied
+
+    def hanging(self: Any, *arguments: Any) -> bool:
+        hangs.set()
+        goes_on.wait()
+        return emptied(self, *arguments)
+
+    first = run.sink.create_committer(run.job, run.uid)
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patched:
+        patched.setattr(_PostgresCommitter, "_emptied", hanging)
+        commit = pool.submit(first.commit, run.committables)
+        assert hangs.wait(60)
+        patched.undo()
+        run.start()
+        assert table(postgres) == [("a", 1), ("b", 2)]
+        run.epoch([[row("a", 3)], []])
+        goes_on.set()
+        commit.result()  # it tries again, and finds nothing to move
+    first.close()
+    assert table(postgres) == [("a", 3), ("b", 2)]
 
 
 def the_columns_may_change_between_two_runs_and_prepared_rows_are_kept(postgres: PostgresServer, runs: Any) -> None:

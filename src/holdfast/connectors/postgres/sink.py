@@ -35,6 +35,8 @@ _MERGES = 150_000
 """The server's version from which on it has MERGE."""
 _LARGE = 1 << 20
 """The bytes of a staging table from which on it is emptied as a whole, rather than row by row."""
+_HANGS_MS = 10_000
+"""How long a driver may hold its locks without a word: one that is paused, or cut off, would stop its successor."""
 _SENT = 4 << 20
 """The characters that are on their way to the server at most, or a few more: among them is a row that it refuses."""
 _OTHERS = """
@@ -383,18 +385,23 @@ class _PostgresCommitter:
             connection.execute(f"DROP TABLE {qualified(staging)}")
 
     def _with_retries(self, what: str, work: Callable[[Any, Target], None]) -> None:
-        """Work in a transaction; again after deadlocks and lost connections."""
+        """Work in a transaction; again after deadlocks and lost connections, and if this driver was silent for too long."""
         psycopg = libraries.psycopg()
         for attempt in range(_TRIES):
             try:
                 if self._connection is None:
                     self._connection = self._server.connect()
+                    self._connection.execute(f"SET idle_in_transaction_session_timeout = {_HANGS_MS}")
                     # What another driver has moved must be seen once it has let go of the lock.
                     self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 with self._connection.transaction():
                     work(self._connection, self._describe(self._server, self._connection))
                 return
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except (
+                psycopg.OperationalError,
+                psycopg.InterfaceError,
+                psycopg.errors.IdleInTransactionSessionTimeout,
+            ) as error:
                 self.close()
                 if attempt == _TRIES - 1:
                     self._server.failed(what, error)
