@@ -31,12 +31,12 @@ from holdfast.datastream.connectors.postgres import Truncated
 PROGRAM = Path(__file__).with_name("debezium") / "Changes.java"
 
 
+JARS, JAVA = os.environ.get("HOLDFAST_DEBEZIUM"), shutil.which("java")
+
+
 @contextmanager
 def debezium(server: PostgresServer, directory: Path) -> Iterator[tuple[Path, Callable[[Callable[[], bool]], None]]]:
     """Debezium's engine in a process; its events are lines of the file. Waits for a condition that comes of them."""
-    jars, java = os.environ.get("HOLDFAST_DEBEZIUM"), shutil.which("java")
-    if not jars or java is None:
-        pytest.skip("no jars of Debezium (tests/connectors/debezium/fetch, HOLDFAST_DEBEZIUM)")
     directory.mkdir()
     events = directory / "events"
     events.touch()
@@ -49,7 +49,7 @@ def debezium(server: PostgresServer, directory: Path) -> Iterator[tuple[Path, Ca
         "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore", "poll.interval.ms": "50",
     }  # fmt: skip
     (directory / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    command = [java, "-Xmx256m", "-cp", f"{jars}/*", str(PROGRAM), str(directory / "settings"), str(events)]
+    command = [str(JAVA), "-Xmx256m", "-cp", f"{JARS}/*", str(PROGRAM), str(directory / "settings"), str(events)]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -104,6 +104,9 @@ class Seen:
             self.events.append(("d", values, None))
 
 
+@pytest.mark.skipif(
+    not JARS or JAVA is None, reason="no jars of Debezium (tests/connectors/debezium/fetch, HOLDFAST_DEBEZIUM)"
+)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(examples(1)))
 def the_engine_of_debezium_sees_the_same_changes_in_the_same_order(

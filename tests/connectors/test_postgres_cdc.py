@@ -48,6 +48,21 @@ def the_rows_of_a_table_are_followed_by_its_changes(started: Any, postgres: Post
     assert str(changes[1]["amount"]) == "0.10"
 
 
+def the_slot_stays_behind_the_checkpoint_while_only_other_tables_change(started: Any, postgres: PostgresServer) -> None:
+    run = started()
+    postgres.execute("CREATE TABLE other (id int8)", "INSERT INTO orders VALUES (1)")
+    assert kinds(log_of(run)) == [("INSERT", 1)]
+    for _ in range(5):
+        postgres.execute("INSERT INTO other SELECT generate_series(1, 100)")
+        run.epoch()
+    for _ in range(10):
+        postgres.execute("INSERT INTO other SELECT generate_series(1, 100)")
+        run.plan(1000)  # its checkpoint never completes
+    run.crash()
+    postgres.execute("INSERT INTO orders VALUES (2)")
+    assert kinds(log_of(run)) == [("INSERT", 2)]
+
+
 def a_transaction_is_whole_in_one_epoch_and_has_the_time_of_its_commit(started: Any, postgres: PostgresServer) -> None:
     run = started()
     with postgres.connect() as one, postgres.connect() as other:
