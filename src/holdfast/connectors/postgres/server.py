@@ -283,8 +283,8 @@ class Server:
         if found.confirmed > position:
             raise InputLost(
                 f"{self.url}: the slot {name!r} has moved on to {format_lsn(found.confirmed)}, beyond the checkpoint's "
-                f"position {format_lsn(position)}: a later checkpoint than the one restored, or another reader, had confirmed it. "
-                f"Restore the latest one. {again} "
+                f"position {format_lsn(position)}: a later checkpoint than the one restored, or another reader, "
+                f"had confirmed it. Restore the latest one. {again} "
                 f"[{self.user}]"
             )
         return found
