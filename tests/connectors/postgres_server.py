@@ -25,7 +25,6 @@ FULL = "ALTER TABLE orders REPLICA IDENTITY FULL"
 def postgres_server(*, programs: Path | None = None, **settings: str) -> Iterator[PostgresServer]:
     """A running server, whose directory is removed in the end; without PostgreSQL, the test is skipped."""
     pytest.importorskip("psycopg", reason="pip install 'holdfast[postgres]'")
-    pytest.importorskip("psycopg2", reason="pip install 'holdfast[postgres]'")
     if programs is None and binaries() is None:
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
     memory = Path("/dev/shm")  # not the tests' own directory, which another user cannot enter

@@ -409,8 +409,7 @@ class PostgresCdcEnumerator:
     def _told(self, what: str) -> Iterator[None]:
         """Turn errors of the libraries into those of a connector."""
         psycopg = libraries.psycopg()
-        psycopg2 = libraries.psycopg2()
         try:
             yield
-        except (psycopg.Error, psycopg2.Error) as error:
+        except psycopg.Error as error:
             self._server.failed(what, error)

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.connectors.base import Batch, ReaderContext, SplitRange
 from holdfast.connectors.postgres import libraries, pgoutput
 from holdfast.connectors.postgres.cdc_options import PostgresCdcOptions
+from holdfast.connectors.postgres.log_stream import LogStream
 from holdfast.connectors.postgres.pgoutput import Begin, Commit, Delete, Insert, Relation, Truncate, Update, format_lsn
 from holdfast.connectors.postgres.row_changes import Change, KeyedRow, Misfit, TableRows, Truncated
 from holdfast.connectors.postgres.server import Server, application_name, generation_of
@@ -50,7 +51,7 @@ class PostgresCdcReader:
         self._snapshot = ""
         """The snapshot that the transaction of `_sql` has."""
         self._log_connection: Any = None
-        self._cursor: Any = None
+        self._log: Any = None
         self._position = -1
         """Where the log's connection stands: all transactions before are read; -1: unknown."""
         self._ahead: Begin | None = None
@@ -66,14 +67,13 @@ class PostgresCdcReader:
         """
         self._describe(part.payload["tables"])
         psycopg = libraries.psycopg()
-        psycopg2 = libraries.psycopg2()
         complete = False
         try:
             yield from self._read_chunk(part, max_batch) if "chunk" in part.payload else self._read_log(part, max_batch)
             complete = True
         except psycopg.errors.LockNotAvailable as error:
             self._server.locked([part.payload["chunk"]["table"]], error)
-        except (psycopg.Error, psycopg2.Error, OSError) as error:
+        except (psycopg.Error, OSError) as error:
             self._disconnect()
             if "chunk" not in part.payload:
                 self._check_slot(part.start)
@@ -145,7 +145,7 @@ class PostgresCdcReader:
         if self._position != part.start:
             self._open_log(part.start)
         confirmed = part.payload["confirmed"]
-        self._cursor.send_feedback(write_lsn=confirmed, flush_lsn=confirmed, apply_lsn=confirmed, force=True)
+        self._log.confirm(confirmed)
         self._position = -1
         regions = _Regions(part.payload, self._ordered)
         begin = self._ahead
@@ -187,20 +187,20 @@ class PostgresCdcReader:
 
     def _next(self, end: int | None) -> Any:
         """The next message; None if the server has sent all that is before ``end``."""
-        cursor, connection = self._cursor, self._log_connection
+        log, connection = self._log, self._log_connection
         since, asked = time.monotonic(), False
         while True:
-            received = cursor.read_message()
+            received = log.read()
             if received is not None:
-                message = pgoutput.decode(received.payload)
+                message = pgoutput.decode(received)
                 if message is not None:
                     return message
                 continue
             if end is not None:
-                if cursor.wal_end >= end:
+                if log.wal_end >= end:
                     return None
                 if not asked:  # the server tells how far it is
-                    cursor.send_feedback(reply=True, force=True)
+                    log.confirm(0, answer=True)
                     asked = True
                 if time.monotonic() - since > _NUDGE_S:
                     self._nudge()
@@ -291,18 +291,12 @@ class PostgresCdcReader:
         """Read the slot from a position on, and end the reader of an earlier driver or attempt."""
         self._leave_log()
         name, publication = self._options.slot_name, self._options.publication
-        errors = libraries.psycopg2("errors")
+        errors = libraries.psycopg().errors
         deadline = time.monotonic() + _SLOT_S
         while True:
             self._log_connection = self._server.replication()
-            self._cursor = self._log_connection.cursor()
             try:
-                self._cursor.start_replication(
-                    slot_name=name,
-                    start_lsn=format_lsn(start),
-                    options={"proto_version": "1", "publication_names": quoted(publication)},
-                    decode=False,
-                )
+                self._log = LogStream(self._log_connection, name, start, publication)
                 break
             except errors.ObjectInUse:
                 self._leave_log()
@@ -335,7 +329,7 @@ class PostgresCdcReader:
 
     def _leave_log(self) -> None:
         connection, self._log_connection = self._log_connection, None
-        self._cursor, self._position, self._ahead = None, -1, None
+        self._log, self._position, self._ahead = None, -1, None
         if connection is not None:
             connection.close()
 

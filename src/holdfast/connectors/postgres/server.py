@@ -141,13 +141,12 @@ class Server:
             ConfigurationError: the server refuses it for good.
             ServiceUnavailable: the server does not answer, or has no free process.
         """
-        library = libraries.psycopg2("extras")
-        psycopg2 = libraries.psycopg2()
+        psycopg = libraries.psycopg()
         # A reader between two epochs does not read: the server must not take that for its death.
         settings = self.settings(wal_sender_timeout="0", tcp_keepalives_idle="30", tcp_user_timeout="120s")
         try:
-            return psycopg2.connect(connection_factory=library.LogicalReplicationConnection, **settings)
-        except psycopg2.Error as error:
+            return psycopg.connect(settings.pop("dsn"), autocommit=True, replication="database", **settings)
+        except psycopg.Error as error:
             self.failed("cannot connect for replication", error)
 
     def failed(self, what: str, error: Exception) -> NoReturn:
