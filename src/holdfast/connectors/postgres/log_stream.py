@@ -16,8 +16,12 @@ from holdfast.connectors.postgres.sql import quoted
 
 __all__ = ["LogStream"]
 
-_HEADER = struct.Struct(">cqqq")
-"""Of a message with log: its kind, where its data begins, how far the server is, the time."""
+_DATA = struct.Struct(">cqqq")
+"""Before the data of a message with log: its kind, where its data begins, how far the server is, the time."""
+_KEEPALIVE = struct.Struct(">cqqB")
+"""Its kind, how far the server is, the time, whether it wants an answer."""
+_LOG = ord("w")
+"""The kind of a message with log; the other kind is a keepalive."""
 _STATUS = struct.Struct(">cqqqqB")
 """Of the reader's status: its kind, what is written, flushed and applied, the time, whether the server answers at once."""
 _START = 946_684_800
@@ -70,12 +74,13 @@ class LogStream:
                 self._libpq.consume_input()
                 asked = True
                 continue
-            kind, first, second, _ = _HEADER.unpack_from(bytes(data[: _HEADER.size]).ljust(_HEADER.size, b"\0"))
-            if kind == b"w":
-                self.wal_end = max(self.wal_end, second)
-                return bytes(data[_HEADER.size :])
-            self.wal_end = max(self.wal_end, first)
-            if data[17]:  # a keepalive: its kind, how far the server is, the time, whether it wants an answer
+            if data[0] == _LOG:
+                _, _, end, _ = _DATA.unpack_from(data)
+                self.wal_end = max(self.wal_end, end)
+                return bytes(data[_DATA.size :])
+            _, end, _, answer = _KEEPALIVE.unpack_from(data)
+            self.wal_end = max(self.wal_end, end)
+            if answer:
                 self.confirm(self._confirmed)
 
     def confirm(self, position: int, *, answer: bool = False) -> None:

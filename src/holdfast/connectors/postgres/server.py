@@ -100,12 +100,14 @@ class Server:
             ConfigurationError: the server refuses it for good.
             ServiceUnavailable: the server does not answer.
         """
+        return self._connected("cannot connect", self.settings(), more)
+
+    def _connected(self, what: str, settings: dict[str, str], more: dict[str, str]) -> Any:
         psycopg = libraries.psycopg()
-        settings = self.settings()
         try:
             return psycopg.connect(settings.pop("dsn"), autocommit=True, **settings, **more)
         except psycopg.Error as error:
-            self.failed("cannot connect", error)
+            self.failed(what, error)
 
     def in_snapshot(self, snapshot: str | None) -> Any:
         """Open a connection in a transaction that has a snapshot; None: a new one."""
@@ -141,13 +143,9 @@ class Server:
             ConfigurationError: the server refuses it for good.
             ServiceUnavailable: the server does not answer, or has no free process.
         """
-        psycopg = libraries.psycopg()
         # A reader between two epochs does not read: the server must not take that for its death.
         settings = self.settings(wal_sender_timeout="0", tcp_keepalives_idle="30", tcp_user_timeout="120s")
-        try:
-            return psycopg.connect(settings.pop("dsn"), autocommit=True, replication="database", **settings)
-        except psycopg.Error as error:
-            self.failed("cannot connect for replication", error)
+        return self._connected("cannot connect for replication", settings, {"replication": "database"})
 
     def failed(self, what: str, error: Exception) -> NoReturn:
         """Raise the error of a connection.

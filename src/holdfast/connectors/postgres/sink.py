@@ -160,7 +160,6 @@ class _PostgresWriter:
         self._describe = describe
         self._type = type_info
         self._key = key
-        self._by_key = bool(key)
         self._text = CopyText(type_info)
         self._sent = SentLines(_SENT)
         self._owner = _owner(context.job, context.uid)
@@ -188,10 +187,10 @@ class _PostgresWriter:
                 return
             rows = values
             kinds = [row.get_row_kind() for row in rows]
-            if self._by_key and RowKind.UPDATE_BEFORE in kinds:
+            if self._key and RowKind.UPDATE_BEFORE in kinds:
                 rows = [row for row, kind in zip(rows, kinds) if kind is not RowKind.UPDATE_BEFORE]
                 kinds = [row.get_row_kind() for row in rows]
-            lines = self._text.lines(rows) if self._by_key or set(kinds) <= {RowKind.INSERT} else None
+            lines = self._text.lines(rows) if self._key or set(kinds) <= {RowKind.INSERT} else None
             if lines is None:
                 self._write_each(values)
             elif lines:
@@ -218,9 +217,9 @@ class _PostgresWriter:
         for value in values:
             row: Row = conform(value)
             kind = row.get_row_kind()
-            if kind is RowKind.UPDATE_BEFORE and self._by_key:
+            if kind is RowKind.UPDATE_BEFORE and self._key:
                 continue
-            if kind is not RowKind.INSERT and not self._by_key:
+            if kind is not RowKind.INSERT and not self._key:
                 raise self._refused(f"a row of the kind {kind.name} needs a primary_key to be written by", repr(row))
             if self._copy is None:
                 self._begin()
