@@ -12,9 +12,11 @@ from connector_harness import SinkRun, SourceRun, attempts, eventually
 from postgres_replica import Replica, catch_up, table
 from postgres_server import CREATE, FULL, ORDERS, PostgresServer, postgres_server
 
-from holdfast.common import Row, Types
+from awaiting import until
+from holdfast.common import Configuration, Row, RowKind, Types, WatermarkStrategy
 from holdfast.datastream.connectors.postgres import PostgresCdcSource, PostgresSink
 from holdfast.errors import ConfigurationError, ServiceUnavailable
+from holdfast.testing import InProcessEnvironment
 from holdfast.testing.tcp_proxy import TcpProxy
 
 TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
@@ -63,6 +65,41 @@ def a_cut_connection_is_told_by_name_and_the_next_attempt_goes_on(started: Any, 
             assert attempts(failure.value) > 10
             eventually(lambda: replica.table == table(postgres), lambda: replica.read(run.crash()))
         assert replica.table == table(postgres)
+
+
+def changes(postgres: PostgresServer, directory: Path) -> InProcessEnvironment:
+    configuration = Configuration()
+    configuration.set_string("execution.checkpointing.dir", f"file://{directory}/checkpoints")
+    env = InProcessEnvironment(configuration)
+    source: Any = PostgresCdcSource(postgres.url(), {"public.orders": ORDERS}, "served")
+    orders = env.from_source(source, WatermarkStrategy.no_watermarks(), "orders").uid("orders")
+    totals = orders.map(lambda row: Row.of_kind(RowKind.INSERT, row.name, row.id), TOTALS)
+    totals.sink_to(PostgresSink(postgres.url(), "public.totals", TOTALS, primary_key=["name"])).uid("totals")
+    return env
+
+
+def a_job_that_goes_on_waits_for_its_server_and_one_that_begins_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with postgres_server() as server:
+        server.execute(CREATE, FULL, "CREATE TABLE totals (name text PRIMARY KEY, total int8)")
+        server.execute("INSERT INTO orders VALUES (1, 'a')")
+        server.stop()
+        with pytest.raises(ConfigurationError, match=r"(?s)cannot connect to .*PostgreSQL sink to public\.totals"):
+            changes(server, tmp_path).execute_async("served")
+        server.start()
+        written = "SELECT name, total FROM totals ORDER BY name"
+        first = changes(server, tmp_path).execute_async("served")
+        until(lambda: server.execute(written) == [("a", 1)])
+        first.cancel().result()
+        server.execute("INSERT INTO orders VALUES (2, 'b')")
+        server.stop()
+        second = changes(server, tmp_path).execute_async("served")
+        until(lambda: "goes on from its checkpoint, and waits for a service: cannot connect" in caplog.text)
+        until(lambda: "the job failed; restart in" in caplog.text)
+        server.start()
+        until(lambda: server.execute(written) == [("a", 1), ("b", 2)])
+        second.cancel().result()
 
 
 def a_deadlock_with_another_transaction_is_repeated(postgres: PostgresServer, tmp_path: Path) -> None:

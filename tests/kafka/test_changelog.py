@@ -251,6 +251,6 @@ def test_whether_a_job_with_changelogs_can_restore_is_told_before_it_runs(
     assert silent.restorable
     (note,) = silent.notes
     assert note.startswith("the changelogs could not be checked: ")
-    assert "a start fails until the brokers answer" in note
+    assert "a start waits until the brokers answer" in note
     away = check(None, same, **{**settings, "state.changelog.kafka.bootstrap.servers": "127.0.0.1:1"})
     assert ["127.0.0.1:1" in each for each in away.notes] == [True]

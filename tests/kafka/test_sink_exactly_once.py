@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink.sink import KafkaSink
 from holdfast.connectors.kafka.sink.tokens import read_tokens, token_topic
 from holdfast.connectors.kafka.sink.transactions import Outcome, TransactionClient, TransactionState
-from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, StorageError
+from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, ServiceUnavailable, StorageError
 from kafka_fixtures import committed_values, read_all
 from kafka_sink_helpers import Driver, both
 
@@ -167,7 +168,8 @@ def test_a_transaction_that_an_overtaken_attempt_opens_when_the_job_is_idle_is_a
     for epoch in (1, 2):
         driver.commit(epoch, driver.prepare(epoch, [f"e{epoch}"]))
     for epoch in (1, 2):
-        driver.prepare(epoch, ["overtaken"], driver.more_writers())
+        with suppress(HoldfastError):  # it may come too late to write before it is aborted
+            driver.prepare(epoch, ["overtaken"], driver.more_writers())
     until(lambda: TransactionState.ONGOING not in driver.transactions().values())
     driver.commit(3, driver.prepare(3, ["e3"]))
     assert visible(driver) == both("e1", "e2", "e3")
@@ -527,7 +529,7 @@ def test_invalid_sinks_are_refused_before_the_start(kafka: Any, new_topic: Any) 
         sink(topic="there-is-none").validate()
     with pytest.raises(ConfigurationError, match=r"transaction.timeout.ms=90000000"):
         sink(topic=new_topic(), **{"transaction.timeout.ms": 90_000_000}).validate()
-    with pytest.raises(ConfigurationError, match="Check that the broker runs"):
+    with pytest.raises(ServiceUnavailable, match="Check that the broker runs"):
         sink(**{"bootstrap.servers": "127.0.0.1:1"}).validate()
 
 

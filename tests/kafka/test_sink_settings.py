@@ -34,7 +34,7 @@ from holdfast.connectors.kafka.sink.tokens import create_token_topic, token_topi
 from holdfast.connectors.kafka.sink.transactions import Prepared
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
-from holdfast.runtime.driver.exclusive_sinks import check_exclusive
+from holdfast.runtime.driver.sink_checks import check_exclusive
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster, create_topic
 from kafka_fixtures import committed_values
 from kafka_sink_helpers import Driver

@@ -370,6 +370,7 @@ class Sink(Protocol[IN]):
 
         Raises:
             ConfigurationError: a check failed; names the remedy.
+            ServiceUnavailable: a server does not answer. A job that begins ends with that; one that goes on waits for it.
         """
 
     def create_writer(self, context: WriterContext) -> SinkWriter[IN]:

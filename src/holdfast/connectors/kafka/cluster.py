@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from holdfast.common.kafka_properties import admin_properties, connection_settings
 from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError, ServiceUnavailable
 
 __all__ = ["BrokerUnavailable", "ClusterView", "Ends", "PendingOffsets", "Topic", "silence_of"]
 
@@ -43,7 +43,7 @@ _COORDINATOR_PAUSE_S = 0.1
 """Between two requests to a coordinator that moves: the brokers tell nobody when it has moved."""
 
 
-class BrokerUnavailable(HoldfastError):
+class BrokerUnavailable(ServiceUnavailable):
     """No broker answers; a later retry may succeed."""
 
 

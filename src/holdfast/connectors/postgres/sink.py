@@ -25,7 +25,7 @@ from holdfast.connectors.postgres.copy_text import CopyText, SentLines, moment
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.staging import Target, describe_target
-from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, UserCodeError
 
 __all__ = ["PostgresSink"]
 
@@ -102,13 +102,11 @@ class PostgresSink:
 
         Raises:
             ConfigurationError: something does not fit; names the remedy.
+            ServiceUnavailable: the server does not answer.
         """
         server = self._server("")
-        try:
-            with server.connect() as connection:
-                self._target(server, connection)
-        except ServiceUnavailable as error:
-            raise ConfigurationError(str(error)) from error
+        with server.connect() as connection:
+            self._target(server, connection)
 
     def create_writer(self, context: WriterContext) -> _PostgresWriter:
         """Create a writer, in a task slot."""

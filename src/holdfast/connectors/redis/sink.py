@@ -8,7 +8,7 @@ repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, get_args
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
@@ -20,7 +20,7 @@ from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_
 from holdfast.connectors.redis.commands import Command, RowCommands, Structure
 from holdfast.connectors.redis.server import RedisServer, redis
 from holdfast.connectors.redis.staging import Attempt, Staging
-from holdfast.errors import ConfigurationError, HoldfastError, ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 
 __all__ = ["RedisSink"]
 
@@ -104,14 +104,10 @@ class RedisSink:
 
         Raises:
             ConfigurationError: it cannot; names the remedy.
+            ServiceUnavailable: the server does not answer.
         """
-        server = self._server("")
-        try:
+        with closing(self._server("")) as server:
             server.check()
-        except ServiceUnavailable as error:
-            raise ConfigurationError(str(error)) from error
-        finally:
-            server.close()
 
     def create_writer(self, context: WriterContext) -> _RedisWriter:
         """Create a writer, in a task slot."""

@@ -36,7 +36,6 @@ from holdfast.metrics.stats import EpochStats, SparkTasks
 from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.driver.coordinator import ClosableExecutor, Coordinator
 from holdfast.runtime.driver.ends import delete_checkpoints, end_anyway
-from holdfast.runtime.driver.exclusive_sinks import check_exclusive
 from holdfast.runtime.driver.job_registry import died
 from holdfast.runtime.driver.launch import launched
 from holdfast.runtime.driver.leadership import Leadership
@@ -44,6 +43,7 @@ from holdfast.runtime.driver.presence import Presence
 from holdfast.runtime.driver.queries import Answer, StateQueries
 from holdfast.runtime.driver.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.driver.scaling_scope import scope_of
+from holdfast.runtime.driver.sink_checks import check_exclusive, check_services
 from holdfast.runtime.driver.standstills import StandstillReader
 from holdfast.runtime.driver.watched_start import interruptibly
 from holdfast.runtime.host.shipping import in_short
@@ -56,7 +56,7 @@ from holdfast.runtime.protocol.statistics import edge_between, plan_shape
 from holdfast.runtime.records.samples import EdgeSample
 from holdfast.runtime.spark.spark import SparkExecutor, begin_slots, epoch_tasks, restore_early
 from holdfast.runtime.spark.spark_context import spark_context
-from holdfast.runtime.task.changelogs import changelog_topics, check_changelogs
+from holdfast.runtime.task.changelogs import changelog_topics
 from holdfast.state.stored.delta_files import verify_contents
 
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ class Job(JobClient):
         self._warm = False
         """Whether the slots wait for the take-over, to restore state early."""
         check_exclusive(plan.sinks)
-        for _, sink in plan.sinks:
-            sink.validate()
-        check_changelogs(plan)
+        check_services(plan, lambda: self._newest_in_log() is not None)
         self._begin(session, uri, restore_from is None)
         self._executors: list[ClosableExecutor] = []
         self._autoscaler: Autoscaler | None = None

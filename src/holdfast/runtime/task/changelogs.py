@@ -124,7 +124,7 @@ def judge_changelogs(plan: JobPlan) -> ChangelogNotes:
         except HoldfastError as error:
             found.notes.append(
                 f"the changelogs could not be checked: {error}. The state can be restored from the checkpoint's files "
-                "without them, but a start fails until the brokers answer (or state.changelog.enabled is false)"
+                "without them, but a start waits until the brokers answer (or state.changelog.enabled is false)"
             )
             break  # the others have the same brokers
     return found

@@ -9,7 +9,6 @@ from types import NoneType
 from typing import Any, NoReturn, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext, ProducerRecord
 from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
@@ -92,7 +91,7 @@ def converted(
     """
     try:
         return convert(values, timestamps)
-    except (ServiceUnavailable, ConfigurationError, BrokerUnavailable):
+    except (ServiceUnavailable, ConfigurationError):
         raise  # no record is to blame
     except Exception as error:
         failure = error

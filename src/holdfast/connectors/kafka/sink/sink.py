@@ -81,7 +81,12 @@ class KafkaSink(KafkaOutput, Generic[IN]):
         return f"the transactional id prefix {self.transactional_id_prefix!r}"
 
     def validate(self) -> None:
-        """Check that the brokers answer, that the topic exists, and that transactions are allowed."""
+        """Check that the brokers answer, that the topic exists, and that transactions are allowed.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: the topic or transactions do not do.
+        """
         servers = self.properties.get("bootstrap.servers")
         probe = Producer({**admin_properties(self.properties), "log_level": 0})
         topic = self.topic
@@ -92,7 +97,7 @@ class KafkaSink(KafkaOutput, Generic[IN]):
             if topic and listed.topics[topic].error is not None:  # the first request may have created it
                 listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
         except KafkaException as error:
-            raise ConfigurationError(
+            raise BrokerUnavailable(
                 f"Kafka sink: no answer from Kafka at {servers}: {error.args[0].str()}. Check that the broker runs and that "
                 "this is its address"
             ) from error
@@ -108,7 +113,7 @@ class KafkaSink(KafkaOutput, Generic[IN]):
             try:
                 client.fence([f"{self.transactional_id_prefix}-check"], self.transaction_timeout_ms)
             except (BrokerUnavailable, ConfigurationError) as error:
-                raise ConfigurationError(
+                raise type(error)(
                     "Kafka sink: transactions do not work with transactional id prefix "
                     f"{self.transactional_id_prefix!r} and "
                     f"transaction.timeout.ms={self.transaction_timeout_ms}: {error}"
