@@ -349,17 +349,17 @@ def delta(threshold: int, difference: Callable[[Any, Any], int]) -> Fires:
 
 
 def firings(window: Window, trigger: Fires, ends: bool, purges: bool, before: Evict, after: Evict) -> Iterator[Any]:
-    """The contents of a window each time that it fires, with the result's timestamp."""
+    """The contents of a window each time that it fires, the result's timestamp, and the element that fires; None: its end."""
     fires = trigger()
     held: list[Element] = []
     for element in window.elements:
         held.append(element)
         if fires(element):
             held = before(held)
-            yield list(held), element.timestamp if window.end is None else window.end - 1
+            yield list(held), element.timestamp if window.end is None else window.end - 1, element
             held = [] if purges else after(held)
     if ends and held and window.end is not None:
-        yield before(held), window.end - 1
+        yield before(held), window.end - 1, None
 
 
 def keep_all(elements: list[Element]) -> list[Element]:

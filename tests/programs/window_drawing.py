@@ -122,13 +122,18 @@ def window(d: Drawing, of: str) -> Any:
     once = not triggered and not lateness and not drawn.again and drawn.kind != "own"
     result, keeps_key = content(d, whole_order, once, evicted, drawn, key)
     elements = []
+    places = {id(element): place for place, element in enumerate(stream.elements)}
+    fired_at: dict[int, int] = {}
     in_order = (not triggered or (not ends and drawn.kind == "tumbling")) and drawn.kind != "own"
     fired: dict[Any, int] = {}
     for its_key, each in drawn.windows:
-        for held, time in models.firings(each, fires, ends, purges, before, after):
+        for held, time, by in models.firings(each, fires, ends, purges, before, after):
             fired[its_key] = fired.get(its_key, 0) + 1
             passed = models.NEVER if triggered or d.batch else time - 1
             elements.append(Element(result.value(its_key, each, held, fired[its_key]), time, passed))
+            fired_at[id(elements[-1])] = places.get(id(by), 0)
+    if triggered and not ends:  # windows fire by the order of their elements
+        elements.sort(key=lambda element: fired_at[id(element)])
     model = Stream(tuple(elements), ordered=ordered and in_order and keeps_key, placed=keeps_key, elements_of_windows=True)
     if drawn.again:
         name = d.add(text + result.text, model, of, stage=1)
@@ -250,7 +255,7 @@ def counted_windows(d: Drawing, of: str) -> Any:
     elements = [
         Element(result.value(key, each, held, 1), time)
         for key, each in windows
-        for held, time in models.firings(each, fires, False, purges, before, after)
+        for held, time, _ in models.firings(each, fires, False, purges, before, after)
     ]
     ordered = keeps_key and (kind == "global" or slide >= size)
     model = Stream(tuple(elements), ordered=ordered, placed=keeps_key, elements_of_windows=True)
