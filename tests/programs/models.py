@@ -302,6 +302,12 @@ def sessions(
     return in_order(found), late, again
 
 
+def touch(stream: Stream, key_of: Callable[[Any], Any], gap_of: Callable[[Any], int]) -> bool:
+    """Whether the session of an element begins just where that of another one of its key ends."""
+    starts = {(key_of(each.value), each.timestamp) for each in stream.elements}
+    return any((key_of(each.value), each.timestamp + gap_of(each.value)) in starts for each in stream.elements)
+
+
 def counted(stream: Stream, key_of: Callable[[Any], Any], size: int, slide: int) -> list[tuple[Any, Window]]:
     """Windows of full `size`; one begins with each `slide`-th element."""
     windows = []
@@ -349,7 +355,7 @@ def delta(threshold: int, difference: Callable[[Any, Any], int]) -> Fires:
 
 
 def firings(window: Window, trigger: Fires, ends: bool, purges: bool, before: Evict, after: Evict) -> Iterator[Any]:
-    """The contents of a window each time that it fires, the result's timestamp, and the element that fires; None: its end."""
+    """The contents of a window each time that it fires, the timestamp of the result, and the element that fires, or None."""
     fires = trigger()
     held: list[Element] = []
     for element in window.elements:
