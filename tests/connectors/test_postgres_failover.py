@@ -1,4 +1,4 @@
-"""PostgresCdcSource and a standby of PostgreSQL 17 that takes over: the slot is there, and nothing is lost or repeated.
+"""A standby takes over: the source's slot is there (PostgreSQL 17), and what was lost with the primary is told.
 
 The programs of a PostgreSQL 17 (``initdb``, ``pg_ctl``, ``postgres``) are in the directory ``HOLDFAST_POSTGRES_17``, or are
 Debian's. ``tests/connectors/fetch_postgres_17`` brings some with Maven.
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connector_harness import SourceRun, eventually
+from connector_harness import Crash, SinkRun, SourceRun, eventually
 from postgres_replica import Replica, catch_up, table
 from postgres_server import CREATE, FULL, ORDERS, PostgresServer, postgres_server
 
-from holdfast.datastream.connectors.postgres import PostgresCdcSource
+from holdfast.common import Row, Types
+from holdfast.datastream.connectors.postgres import PostgresCdcSource, PostgresSink
 from holdfast.errors import ConfigurationError, InputLost
 
 
@@ -34,10 +35,10 @@ def programs() -> Path:
 
 
 @contextmanager
-def pair(**settings: str) -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    """A primary, and a standby that keeps its failover slots."""
-    seventeen = programs()
-    with postgres_server(programs=seventeen, **settings) as primary:
+def pair(programs: Path | None, **settings: str) -> Iterator[tuple[PostgresServer, PostgresServer]]:
+    """A primary, and a standby; with version 17, it keeps failover slots."""
+    slots = {} if programs is None else {"sync_replication_slots": "on"}
+    with postgres_server(programs=programs, **settings) as primary:
         primary.execute("SELECT pg_create_physical_replication_slot('standby')", CREATE, FULL)
         primary.stop("fast")
         directory = primary.directory.with_name(primary.directory.name + "-standby")
@@ -47,8 +48,8 @@ def pair(**settings: str) -> Iterator[tuple[PostgresServer, PostgresServer]]:
                 shutil.chown(path, primary.directory.owner(), primary.directory.group())
             primary.start()
             standby = PostgresServer(
-                directory, programs=seventeen, hot_standby="on", hot_standby_feedback="on", primary_slot_name="standby",
-                sync_replication_slots="on", wal_receiver_status_interval="1",
+                directory, programs=programs, hot_standby="on", hot_standby_feedback="on", primary_slot_name="standby",
+                wal_receiver_status_interval="1", **slots,
                 primary_conninfo=f"host=127.0.0.1 port={primary.port} user=postgres dbname=postgres",
             )  # fmt: skip
             signal = directory / "data" / "standby.signal"
@@ -64,12 +65,27 @@ def pair(**settings: str) -> Iterator[tuple[PostgresServer, PostgresServer]]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def source(primary: PostgresServer, standby: PostgresServer, directory: Path) -> SourceRun:
-    """A source of whichever of the two can be written to."""
+def url_of(primary: PostgresServer, standby: PostgresServer) -> str:
+    """That of whichever of the two can be written to."""
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-    url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
-    made: Any = PostgresCdcSource(url, {"public.orders": ORDERS}, "slot", failover=True)
+    return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+
+
+def source(primary: PostgresServer, standby: PostgresServer, directory: Path) -> SourceRun:
+    made: Any = PostgresCdcSource(url_of(primary, standby), {"public.orders": ORDERS}, "slot", failover=True)
     return SourceRun(made, f"file://{directory}")
+
+
+def arrive(primary: PostgresServer, standby: PostgresServer) -> None:
+    """Wait until the standby has what the primary has."""
+    written = primary.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0]
+    eventually(lambda: standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn") == [(True,)])
+
+
+def cut(standby: PostgresServer) -> None:
+    """Let nothing more arrive there."""
+    standby.execute("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+    eventually(lambda: standby.execute("SELECT count(*) FROM pg_stat_wal_receiver") == [(0,)])
 
 
 def synchronized(standby: PostgresServer) -> bool:
@@ -77,7 +93,7 @@ def synchronized(standby: PostgresServer) -> bool:
 
 
 def a_standby_takes_over_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
-    with pair(synchronized_standby_slots="standby") as (primary, standby):
+    with pair(programs(), synchronized_standby_slots="standby") as (primary, standby):
         primary.execute("INSERT INTO orders SELECT i, 'n', i FROM generate_series(1, 50) i")
         run, replica = source(primary, standby, tmp_path).start(), Replica()
         try:
@@ -98,9 +114,7 @@ def a_standby_takes_over_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None
 
             eventually(lambda: synchronized(standby), moves)
             work(primary)  # is not read before the switch
-            written = primary.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0]
-            arrived = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
-            eventually(lambda: standby.execute(arrived) == [(True,)])
+            arrive(primary, standby)
             primary.kill()
             standby.execute("SELECT pg_promote()")
             work(standby)
@@ -114,7 +128,7 @@ def a_standby_takes_over_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None
 
 
 def a_standby_without_what_the_job_has_read_is_refused(tmp_path: Path) -> None:
-    with pair() as (primary, standby):
+    with pair(programs()) as (primary, standby):
         run, replica = source(primary, standby, tmp_path).start(), Replica()
         try:
 
@@ -123,8 +137,7 @@ def a_standby_without_what_the_job_has_read_is_refused(tmp_path: Path) -> None:
                 replica.read(run)
 
             eventually(lambda: synchronized(standby), moves)
-            standby.execute("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
-            eventually(lambda: standby.execute("SELECT count(*) FROM pg_stat_wal_receiver") == [(0,)])
+            cut(standby)
             primary.execute("INSERT INTO orders VALUES (1)")
             catch_up(run, replica, primary)
             primary.kill()
@@ -153,3 +166,27 @@ def a_server_that_is_too_old_for_failover_is_refused(tmp_path: Path) -> None:
         made: Any = PostgresCdcSource(server.url(), {"public.orders": ORDERS}, "slot", failover=True)
         with pytest.raises(ConfigurationError, match="whose standbys keep no slots: failover=True needs version 17"):
             SourceRun(made, f"file://{tmp_path}").start()
+
+
+def the_rows_that_a_standby_does_not_have_are_missed_when_it_takes_over(tmp_path: Path) -> None:
+    totals = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
+    with pair(None) as (primary, standby):
+        primary.execute("CREATE TABLE totals (name text PRIMARY KEY, total int8)")
+        sink: Any = PostgresSink(url_of(primary, standby), "public.totals", totals, primary_key=["name"])
+        run = SinkRun(sink, f"file://{tmp_path}")
+        try:
+            run.epoch([[Row("a", 1)], []])
+            with pytest.raises(Crash):
+                run.epoch([[Row("b", 2)], []], crash_at="complete")
+            arrive(primary, standby)
+            cut(standby)
+            run.start()
+            with pytest.raises(Crash):
+                run.epoch([[Row("c", 3)], []], crash_at="complete")
+            primary.kill()
+            standby.execute("SELECT pg_promote()")
+            with pytest.raises(InputLost, match=r": 1 that were in public\.totals_holdfast_"):
+                run.start()
+            assert standby.execute("SELECT * FROM totals") == [("a", 1)]
+        finally:
+            run.close()

@@ -18,7 +18,7 @@ from holdfast.common import Instant, Row, RowKind, Types
 from holdfast.connectors.base import Committable
 from holdfast.connectors.postgres.sink import _PostgresCommitter
 from holdfast.datastream.connectors.postgres import PostgresSink
-from holdfast.errors import ConfigurationError, IncompatibleState, ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, ServiceUnavailable, UserCodeError
 from holdfast.testing import InProcessEnvironment
 
 TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
@@ -41,7 +41,7 @@ def table(postgres: PostgresServer) -> list[Any]:
 
 
 def stagings(postgres: PostgresServer) -> dict[str, int]:
-    names = postgres.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'totals_holdfast_%' ORDER BY 1")
+    names = postgres.execute("SELECT tablename FROM pg_tables WHERE tablename ~ 'totals_holdfast_.*_[01]$' ORDER BY 1")
     return {name: postgres.execute(f"SELECT count(*) FROM {name}")[0][0] for (name,) in names}
 
 
@@ -124,6 +124,49 @@ def a_server_that_crashes_keeps_what_was_prepared(postgres: PostgresServer, runs
     postgres.start()
     run.start()
     assert table(postgres) == [("a", 1), ("b", 2)]
+
+
+GONE = r"rows of complete checkpoints are gone before they were written to totals: .*PostgreSQL sink to public\.totals"
+
+
+def the_rows_of_a_checkpoint_that_the_server_has_lost_end_the_job(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    run.epoch([[row("a", 1)], []])
+    with pytest.raises(Crash):
+        run.epoch([[row("b", 2)], [row("c", 3)]], crash_at="complete")
+    for staging in stagings(postgres):  # as on a standby that took over without the last transactions
+        postgres.execute(f"DELETE FROM {staging}")
+    for _ in range(2):
+        with pytest.raises(InputLost, match=GONE):
+            run.start()
+    assert table(postgres) == [("a", 1)]
+
+
+def a_driver_notices_that_the_server_has_lost_what_it_had_confirmed(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    run.epoch([[row("a", 1)], []])
+    ((moved,),) = postgres.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE '%_moved_%'")
+    postgres.execute(f"UPDATE {moved} SET epoch = epoch - 1", "DELETE FROM totals")
+    with pytest.raises(InputLost, match=rf"confirmed up to epoch 1\..*{GONE[-25:]}"):
+        run.epoch([[row("b", 2)], []])
+
+
+def the_rows_that_wait_on_another_server_are_not_forgotten(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 1)], []], crash_at="complete")
+    postgres.execute("CREATE DATABASE another")
+    try:
+        other = postgres.url(database="another")
+        with postgres.connect(dbname="another") as connection:
+            connection.execute(TABLE)
+        with pytest.raises(InputLost, match="It is not the server of the job's last run"):
+            run.start(sink(postgres, url=other))
+        run.start(sink(postgres))
+        assert table(postgres) == [("a", 1)]
+    finally:
+        run.close()
+        postgres.execute("DROP DATABASE another WITH (FORCE)")
 
 
 def a_driver_that_hangs_while_it_moves_rows_does_not_stop_its_successor(

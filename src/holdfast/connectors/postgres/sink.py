@@ -2,7 +2,8 @@
 
 Writers copy the rows of an epoch to a *staging table* beside the target, in a transaction that ends when the epoch is
 prepared: durable, and in nobody's way. When the checkpoint is complete, the committer moves them to the target in one
-transaction. Moved rows are gone from the staging table, so a repeated commit moves nothing. Epochs take turns between two
+transaction. Moved rows are gone from the staging table, so a repeated commit moves nothing. A table of one row tells up to
+where rows were moved: others that are gone were lost with their server. Epochs take turns between two
 staging tables, so that the one whose rows are moved can be emptied at once. They have the target's types and its
 constraints of single rows, so a row that does not fit fails its epoch, and not the commit.
 """
@@ -24,12 +25,12 @@ from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.copy_text import CopyText, SentLines, moment
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
-from holdfast.connectors.postgres.staging import Target, describe_target
-from holdfast.errors import ConfigurationError, UserCodeError
+from holdfast.connectors.postgres.staging import Position, Target, describe_target, position_table
+from holdfast.errors import ConfigurationError, InputLost, UserCodeError
 
 __all__ = ["PostgresSink"]
 
-_VERSION = 1
+_VERSION = 2
 _TRIES = 5
 _MERGES = 150_000
 """The server's version from which on it has MERGE."""
@@ -37,6 +38,8 @@ _LARGE = 1 << 20
 """The bytes of a staging table from which on it is emptied as a whole, rather than row by row."""
 _HANGS_MS = 10_000
 """How long a driver may hold its locks without a word: one that is paused, or cut off, would stop its successor."""
+_NOWHERE: Position = (-1, -1)
+"""Without a table that tells it."""
 _SENT = 4 << 20
 """The characters that are on their way to the server at most, or a few more: among them is a row that it refuses."""
 _OTHERS = """
@@ -50,7 +53,7 @@ class PostgresSink:
     """A sink that writes rows to a table of PostgreSQL (version 13 or later), exactly once.
 
     Rows become visible when their checkpoint is complete, all of an epoch in one transaction. The role needs ``CREATE`` on
-    the table's schema: the sink makes staging tables there, named as the table with ``_holdfast_`` and three numbers.
+    the table's schema: the sink makes staging tables there, named as the table with ``_holdfast_`` and more.
 
     With a primary key, rows are written by their kind: ``INSERT`` and ``UPDATE_AFTER`` replace the row with this key,
     ``DELETE`` deletes it, ``UPDATE_BEFORE`` does nothing. Let ``key_by`` bring the rows of a key to one subtask: only there
@@ -118,7 +121,7 @@ class PostgresSink:
         Raises:
             IncompatibleState: it is not.
         """
-        check_form(data, ("version", "staging", "attempt"), "PostgresSink", [_VERSION])
+        check_form(data, ("version", "staging", "attempt"), "PostgresSink", [1, _VERSION])
 
     def create_committer(self, job: JobInfo, uid: str) -> _PostgresCommitter:
         """Create the committer, which moves prepared rows to the table."""
@@ -136,6 +139,15 @@ def _owner(job: JobInfo, uid: str) -> str:
     """The name of a job's sink, the same in every driver of the job."""
     names = f"{job.identity or job.storage_uri or job.job_id}\0{job.job_name}\0{uid}"
     return hashlib.sha256(names.encode()).hexdigest()[:8]
+
+
+def _exists(connection: Any, table: str) -> bool:
+    return connection.execute("SELECT to_regclass(%s)", (qualified(table),)).fetchone()[0] is not None
+
+
+def _position_of(attempt: str) -> Position:
+    generation, _, epoch, _ = attempt.split("-", 3)
+    return int(generation), int(epoch)
 
 
 def _plain(value: Any) -> Any:
@@ -232,7 +244,7 @@ class _PostgresWriter:
             done, self._open, self._copy = self._open, None, None
             done.__exit__(None, None, None)
             self._connection.commit()
-        return [{"version": _VERSION, "staging": self._staging, "attempt": self._attempt}]
+        return [{"version": _VERSION, "staging": self._staging, "attempt": self._attempt, "rows": self._count}]
 
     def abort_epoch(self) -> None:
         self.close()
@@ -302,31 +314,71 @@ class _PostgresCommitter:
         self._owner = owner
         self._generation = generation
         self._connection: Any = None
+        self._moved = _NOWHERE
+        """What the server has confirmed to this driver."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
         self.commit(committables)
-        self._with_retries("cannot make the staging tables", self._clean)
+        self._moved = self._with_retries("cannot make the staging tables", self._clean)
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        attempts: dict[str, list[str]] = {}
+        attempts: dict[str, dict[str, int]] = {}
         for each in committables:
-            attempts.setdefault(each.data["staging"], []).append(each.data["attempt"])
+            # Version 1 did not tell how many rows there are.
+            attempts.setdefault(each.data["staging"], {})[each.data["attempt"]] = each.data.get("rows", 0)
 
-        def move(connection: Any, target: Target) -> None:
+        def move(connection: Any, target: Target) -> Position:
             self._lock(connection)
-            for staging, names in attempts.items():
-                # It is gone if a driver has moved its rows and dropped it.
-                if connection.execute("SELECT to_regclass(%s)", (qualified(staging),)).fetchone()[0] is not None:
-                    self._move(connection, target, staging, names)
+            own = target.position_table(self._owner)
+            if self._position(connection, own) < self._moved:
+                raise self._lost(target, f"those that it had confirmed up to epoch {self._moved[1]}")
+            for staging, rows in attempts.items():
+                self._move(connection, target, staging, rows)
+            last = max(_position_of(name) for rows in attempts.values() for name in rows)
+            return self._note(connection, own, last)
 
         if attempts:
-            self._with_retries("cannot move the rows of a checkpoint", move)
+            self._moved = self._with_retries("cannot move the rows of a checkpoint", move)
+
+    def _position(self, connection: Any, table: str) -> Position:
+        if not _exists(connection, table):
+            return _NOWHERE
+        generation, epoch = connection.execute(f"SELECT generation, epoch FROM {qualified(table)}").fetchone()
+        return generation, epoch
+
+    def _note(self, connection: Any, table: str, position: Position) -> Position:
+        """Move the position on, where its table is there; returns where it is."""
+        if (now := self._position(connection, table)) >= position or now == _NOWHERE:
+            return now
+        connection.execute(f"UPDATE {qualified(table)} SET generation = {position[0]:d}, epoch = {position[1]:d}")
+        return position
+
+    def _lost(self, target: Target, what: str) -> InputLost:
+        return InputLost(
+            f"{self._server.url}: rows of complete checkpoints are gone before they were written to {target.table}: {what}. "
+            "It is not the server of the job's last run, or a standby that took over without all that its predecessor had "
+            "confirmed. Give that server's URL, or start from an earlier checkpoint (execution.state-recovery.path). If no "
+            "row is missing (another server is wanted, the staging tables were dropped by hand), give the sink another uid, "
+            f"and start with --allow-non-restored-state [{self._server.user}]"
+        )
 
     def _lock(self, connection: Any) -> None:
         """Let one driver after the other see the staging tables, until its transaction ends. Writers go on."""
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"holdfast {self._owner}",))
 
-    def _move(self, connection: Any, target: Target, staging: str, names: list[str]) -> None:
+    def _move(self, connection: Any, target: Target, staging: str, rows: dict[str, int]) -> None:
+        names, found = list(rows), {}
+        if _exists(connection, staging):  # it is gone if a driver has moved its rows and dropped it
+            found = dict(connection.execute(target.count(staging), (names,)).fetchall())
+        if gone := [name for name, count in rows.items() if found.get(name, 0) < count]:
+            table = position_table(staging)
+            moved = self._position(connection, table)
+            # That of another job, whose savepoint this one began with, may have been dropped with it.
+            known = moved != _NOWHERE or table == target.position_table(self._owner)
+            if known and max(map(_position_of, gone)) > moved:
+                raise self._lost(target, f"{sum(rows[name] for name in gone)} that were in {staging}")
+        if not found:
+            return
         if not target.key:
             connection.execute(target.insert(staging), (names,))
         elif connection.info.server_version < _MERGES:
@@ -361,18 +413,23 @@ class _PostgresCommitter:
         if connection is not None:
             connection.close()
 
-    def _clean(self, connection: Any, target: Target) -> None:
+    def _clean(self, connection: Any, target: Target) -> Position:
         """Make the staging tables, and drop what earlier drivers prepared and nobody commits."""
         own = [target.staging(self._owner, turn) for turn in (0, 1)]
         self._lock(connection)
         for staging in own:
-            if connection.execute("SELECT to_regclass(%s)", (qualified(staging),)).fetchone()[0] is None:
+            if not _exists(connection, staging):
                 connection.execute(target.create_staging(staging))
+        position = target.position_table(self._owner)
+        if not _exists(connection, position):
+            connection.execute(f"CREATE TABLE {qualified(position)} AS SELECT 0::int8 AS generation, 0::int8 AS epoch")
+        moved = self._note(connection, position, (self._generation, -1))
         for staging in target.stagings(connection, self._owner):
             connection.execute(f"DELETE FROM {qualified(staging)} WHERE holdfast_generation < {self._generation:d}")
             (empty,) = connection.execute(f"SELECT NOT EXISTS (SELECT FROM {qualified(staging)})").fetchone()
             if staging not in own and empty:  # the target had other columns or constraints then
                 self._drop(connection, staging)
+        return moved
 
     def _drop(self, connection: Any, staging: str) -> None:
         """Drop a staging table; the next driver does, if a writer of an earlier one still has it open."""
@@ -381,7 +438,7 @@ class _PostgresCommitter:
             connection.execute("SET LOCAL lock_timeout = '1s'")
             connection.execute(f"DROP TABLE {qualified(staging)}")
 
-    def _with_retries(self, what: str, work: Callable[[Any, Target], None]) -> None:
+    def _with_retries(self, what: str, work: Callable[[Any, Target], Position]) -> Position:
         """Work in a transaction; again after deadlocks and lost connections, and if this driver was silent for too long."""
         psycopg = libraries.psycopg()
         for attempt in range(_TRIES):
@@ -392,8 +449,8 @@ class _PostgresCommitter:
                     # What another driver has moved must be seen once it has let go of the lock.
                     self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 with self._connection.transaction():
-                    work(self._connection, self._describe(self._server, self._connection))
-                return
+                    moved = work(self._connection, self._describe(self._server, self._connection))
+                return moved
             except (
                 psycopg.OperationalError,
                 psycopg.InterfaceError,
@@ -408,3 +465,4 @@ class _PostgresCommitter:
                     f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
                     f"table, and start the job again [{self._server.user}]"
                 ) from error
+        raise AssertionError("unreachable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 
-__all__ = ["Target", "describe_target"]
+__all__ = ["Position", "Target", "describe_target", "position_table"]
+
+Position = tuple[int, int]
+"""The generation of a driver, and an epoch: the rows up to there are in the target, or no checkpoint has them."""
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || nullif(a.attcollation, t.typcollation)
@@ -49,6 +53,10 @@ class Target:
         """
         form = hashlib.sha256(repr((self.columns, self.checks, self.key)).encode()).hexdigest()[:8]
         return f"{self._prefix(owner)}{form}_{epoch % 2}"
+
+    def position_table(self, owner: str) -> str:
+        """The name of the table that has the position up to which a sink's rows were moved."""
+        return position_table(self.staging(owner, 0))
 
     def _prefix(self, owner: str) -> str:
         return f"{self.schema}.{self.table[:30]}_holdfast_{owner}_"
@@ -107,6 +115,12 @@ class Target:
             "WHERE holdfast_attempt = ANY(@) ORDER BY holdfast_number"
         )
 
+    def count(self, staging: str) -> str:
+        """The statement that counts the rows of each of some attempts, its parameter."""
+        return _with_attempts(
+            f"SELECT holdfast_attempt, count(*) FROM {qualified(staging)} WHERE holdfast_attempt = ANY(@) GROUP BY 1"
+        )
+
     def delete(self, staging: str) -> str:
         """The statement that removes the rows of attempts, its parameter, from a staging table."""
         return _with_attempts(f"DELETE FROM {qualified(staging)} WHERE holdfast_attempt = ANY(@)")
@@ -129,6 +143,15 @@ class Target:
 def _with_attempts(statement: str) -> str:
     """A statement with its parameter, the attempts."""
     return statement.replace("%", "%%").replace("ANY(@)", "ANY(%s)", 1)
+
+
+def position_table(staging: str) -> str:
+    """The name of the table with the position, by that of a staging table of the same sink.
+
+    >>> position_table("public.totals_holdfast_0a1b2c3d_11223344_1")
+    'public.totals_holdfast_moved_0a1b2c3d'
+    """
+    return re.sub(r"_holdfast_([0-9a-f]{8})_[0-9a-f]{8}_[01]$", r"_holdfast_moved_\1", staging)
 
 
 def describe_target(server: Server, connection: Any, table: str, fields: Sequence[str], key: Sequence[str]) -> Target:
