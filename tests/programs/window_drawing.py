@@ -147,7 +147,7 @@ def window(d: Drawing, of: str) -> Any:
     else:
         name = d.add(text + result.text, model, of, stage=1)
     if asks:
-        d.beside("get_side_output(LATE)", Stream(tuple(drawn.late), ordered=stream.ordered), name)
+        d.beside("get_side_output(LATE)", Stream(tuple(drawn.late), ordered=ordered), name)
     return name
 
 
