@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cli.forked_commands import SOURCES, run_command
 from started_programs import output_of, surroundings
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+PROGRAMS = ("run", "standby")
+"""Commands that run a user's program."""
 START = """
 import sys
 from holdfast.common import *
@@ -66,10 +68,14 @@ class Shell:
         )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
-        out, err = output_of(process, self.directory)
+        if arguments[0] in PROGRAMS:
+            process = self.start(*arguments)
+            out, err = output_of(process, self.directory)
+            code = process.returncode
+        else:
+            code, out, err = run_command(arguments, self.directory, self.environment)
         assert "Traceback" not in out + err, err
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        return subprocess.CompletedProcess(arguments, code, out, err)
 
     def json(self, *arguments: str) -> Any:
         done = self.run(*arguments, "--json")

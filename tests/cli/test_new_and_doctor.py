@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from cli.forked_commands import run_command
 from holdfast.cli.commands import app
 from holdfast.compiled import use
 
@@ -22,16 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def holdfast(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     own = {"PYTHONPATH": str(ROOT / "src"), "XDG_STATE_HOME": str(directory / "state"), "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=directory,
-        env={**os.environ, **own, **environment},
-        check=False,
-        timeout=600,
-    )
+    code, out, err = run_command(arguments, directory, {**os.environ, **own, **environment})
+    return subprocess.CompletedProcess(arguments, code, out, err)
 
 
 @pytest.mark.spark
