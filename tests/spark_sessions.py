@@ -12,6 +12,8 @@ import pytest
 from pyspark import cloudpickle as cloudpickle_of_spark
 from pyspark.sql import SparkSession
 
+from started_programs import QUICK_JVM
+
 __all__ = ["spark_session"]
 
 
@@ -34,6 +36,7 @@ def spark_session(
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         # It has a name, as Spark's JVM may be one that a job has started, where there is no name by default.
         builder = SparkSession.builder.appName("tests").master(master).config("spark.ui.enabled", "false")
+        builder.config("spark.driver.extraJavaOptions", QUICK_JVM)
         for name, value in (settings or {}).items():
             builder.config(name, value)
         made = builder.getOrCreate()

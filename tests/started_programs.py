@@ -10,6 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that lives for seconds: what its second compiler takes, it does not get back."""
+CLUSTER_JVM = f"{QUICK_JVM} -Xshare:auto"
+"""The same for a driver of a cluster, whose Java has no AOT cache yet: making one beside the tests takes a minute."""
+
 
 def surroundings(directory: Path) -> dict[str, str]:
     """The variables by which the processes of a program are found, and Python's among them show their threads at the end."""

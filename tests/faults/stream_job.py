@@ -21,8 +21,10 @@ from holdfast.testing import InProcessEnvironment
 
 sys.path.append(str(Path(__file__).parents[1]))
 from engine.model_of_spark import COLUMNS, ModelOfSpark
+from started_programs import QUICK_JVM
 
-BATCHES = 16
+BATCHES = {"model": 16, "spark": 4}
+"""Three epochs each: more than the phases count, and few with Spark, which takes long for a batch."""
 SIZE = 60
 PHASES = {
     "before the rows of the first batch are stored": Death(SparkStreamEnumerator, "_store", False, 1),
@@ -41,7 +43,7 @@ PHASES = {
 
 
 def model(env: Any) -> Any:
-    batches = [[(f"shop {n % 7}", n) for n in range(i * SIZE, (i + 1) * SIZE)] for i in range(BATCHES)]
+    batches = [[(f"shop {n % 7}", n) for n in range(i * SIZE, (i + 1) * SIZE)] for i in range(BATCHES["model"])]
     source = SparkStreamSource(COLUMNS, ModelOfSpark(batches))
     return env.from_source(source, WatermarkStrategy.no_watermarks(), "rows")
 
@@ -49,7 +51,8 @@ def model(env: Any) -> Any:
 def on_spark(env: Any, directory: str) -> Any:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.driver.extraJavaOptions", QUICK_JVM).getOrCreate()
     reader = spark.readStream.schema("shop string, n long").option("maxFilesPerTrigger", 1)
     return env.from_spark_stream(reader.json(f"{directory}/in"), trigger={"availableNow": True}, source_name="rows")
 

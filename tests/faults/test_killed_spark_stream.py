@@ -47,7 +47,7 @@ def check(directory: Path, phases: Sequence[str], by: str) -> None:
     code, errors = run(directory, "", by)
     assert code == 0, errors
     lines = [line for part in (directory / "out").glob("part-*") for line in part.read_text().split()]
-    assert Counter(map(int, lines)) == Counter(range(BATCHES * SIZE))
+    assert Counter(map(int, lines)) == Counter(range(BATCHES[by] * SIZE))
     rows = [path for path in (directory / "checkpoints").glob("*/sources/*/rows/**/*") if path.is_file()]
     assert rows == []
 
@@ -59,7 +59,7 @@ def test_a_driver_dies_in_each_phase_of_a_batch_and_no_row_is_lost_or_repeated(t
 @pytest.mark.spark
 def test_a_driver_dies_with_spark_itself_and_no_row_is_lost_or_repeated(tmp_path: Path) -> None:
     (directory := tmp_path / "in").mkdir()
-    for number in range(BATCHES):
+    for number in range(BATCHES["spark"]):
         rows = [{"shop": f"shop {n % 7}", "n": n} for n in range(number * SIZE, (number + 1) * SIZE)]
         (directory / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
     check(tmp_path, some_phases(1), "spark")
