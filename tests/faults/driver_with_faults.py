@@ -113,11 +113,11 @@ POINTS: dict[str, Callable[[Point], None]] = {
 }
 
 
-def main(path: str) -> int:
+def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kafka").setLevel(logging.WARNING)
     logging.getLogger("holdfast").setLevel(logging.DEBUG)  # a line for each epoch
-    settings = json.loads(Path(path).read_text())
+    settings = json.loads(Path(arguments[0]).read_text())
     if settings["fault"]:
         name, nth, sign = settings["fault"]
         POINTS[name](Point(name, nth, sign))
@@ -141,4 +141,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -15,11 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import driver_with_faults
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from holdfast.runtime.driver.job_registry import records
 from holdfast.testing.chaos.processes import DriverProcess
 from kafka_fixtures import read_all
+from started_programs import QUICK_JVM
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 600.0
@@ -30,7 +32,6 @@ KEPT = {"retention_ms": "-1"}
 """For topics of results: their records have event time, which is long ago, and Kafka would delete them after minutes."""
 EPOCH = 400
 """The most payments of an epoch."""
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def new_seed() -> int:
@@ -161,7 +162,7 @@ class Program:
     ) -> DriverProcess:
         """Start a driver, which sends itself a signal when it reaches a point for the n-th time.
 
-        Without Spark its tasks run in its own process, and it starts in a second. Its clock is so many ``hours`` ahead.
+        Without Spark its tasks run in its own process, a fork, and it starts at once. Its clock is so many ``hours`` ahead.
         """
         settings = {
             "program": self._program,
@@ -171,8 +172,9 @@ class Program:
             "without_spark": without_spark,
             "hours": hours,
         }
-        script = str(Path(__file__).with_name("driver_with_faults.py"))
-        self.drivers.append(DriverProcess(len(self.drivers) + 1, self.directory, settings, [script]))
+        script = [str(Path(driver_with_faults.__file__))]
+        forked = driver_with_faults.main if without_spark else None
+        self.drivers.append(DriverProcess(len(self.drivers) + 1, self.directory, settings, script, main=forked))
         return self.driver
 
     def kill(self) -> None:

@@ -1,4 +1,7 @@
-"""Channel state loses and repeats nothing: drivers and slots are killed, and the job moves to other parallelisms with it."""
+"""Channel state loses and repeats nothing: drivers and slots are killed, and the job moves to other parallelisms with it.
+
+A run of the suite kills a slot and a driver at one parallelism by chance, with ``EFFORT=2`` at two.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 from seed_programs import KEPT, Feed, Program, Reader, new_seed
 from slow_key import HOT
 
+from effort import examples
 from holdfast.checkpoint.log_reader import LogReader
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -85,17 +89,19 @@ def test_channel_state_survives_kills_of_drivers_and_slots_and_moves_to_other_pa
             program.wait(lambda: waits_for_a_key(program), "with channel state in the checkpoint", program.driver)
             program.let_pass(draw.uniform(0, 0.3))
 
-        for parallelism in (2, 3):  # the second driver restores the channel state of two subtasks in three
+        widths = sorted(draw.sample((2, 3), min(examples(1), 2)))  # the next driver restores channel state at another one
+        for parallelism in widths:
             program.rescale(parallelism)
             program.start()
             until_it_waits()
             program.driver.kill(draw.choice(program.members("slot")))
             until_it_waits()
             program.kill()
-        program.rescale(2)
+        first, second = (2, 3) if widths[-1] == 3 else (3, 2)
+        program.rescale(first)
         program.start()
         until_it_waits()
-        asked = program.request("PATCH", "/rescaling?parallelism=3")
+        asked = program.request("PATCH", f"/rescaling?parallelism={second}")
         page = f"/rescaling/{asked['request-id']}"
         program.wait(lambda: program.request("GET", page)["status"]["id"] == "COMPLETED", "rescaled", program.driver)
         until_it_waits()
@@ -106,7 +112,7 @@ def test_channel_state_survives_kills_of_drivers_and_slots_and_moves_to_other_pa
         (savepoint,) = (tmp_path / "savepoints").iterdir()
         assert not has_channel_state(read_savepoint(savepoint.as_uri()).savepoint.checkpoint)
         program.rescale(1)
-        program.start()
+        program.start(without_spark=True)
         feed.go_on(len(feed.sent) + 50)
         assert feed._producer.flush(600) == 0
         program.wait(lambda: reader.look() >= len(feed.sent), f"all {len(feed.sent)} results visible", program.driver)
