@@ -89,7 +89,7 @@ def main(settings, records, output, kind="plain"):
         env.add_python_file(numbered.__file__)
     hooks = {
         "mishaps": (dies(output), lags(output)),
-        "slow": (slows_down(output, 0.01),),
+        "slow": (slows_down(output, 0.05),),
         "held": (slows_down(output, 0.02),),
     }.get(kind, (runs_as_the_driver_s_form(holdfast.compiled.IN_USE),) * 2)
     numbered.build(env, int(records), output, *hooks)

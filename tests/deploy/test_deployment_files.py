@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from awaiting import until
+from started_programs import CLUSTER_JVM, QUICK_JVM
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "holdfast"
 RENDERED = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PROGRAM = "from holdfast.datastream import StreamExecutionEnvironment\n"
 DIGEST = "sha256:" + "0" * 64
 OPTIONS = {
@@ -85,6 +85,7 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
             "spark.network.crypto.enabled": "true",
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICK_JVM,
+            "spark.driver.extraJavaOptions": CLUSTER_JVM,
             "spark.driver.host": "127.0.0.1",
             "spark.python.daemon.module": "holdfast.runtime.spark.pyspark_daemon",
             "execution.checkpointing.dir": f"file://{tmp_path}/checkpoints",
