@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import compactions
 import holdfast.state.backends.keyed_backend
-from effort import EFFORT, examples
+from effort import examples
 
 from .changes import changed
 from .drawing import Program
@@ -26,11 +26,11 @@ def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("part", range(12))  # for the processes of the tests to share
 def a_program_has_the_results_of_its_model_however_it_is_run(part: int) -> None:
-    """The same programs in every run; by command, with an effort, others each time."""
+    """Others in every run, and more by command; one with a wrong result is printed as a program that can be run."""
 
-    @seed(part if EFFORT == 1 else random.getrandbits(64))
+    @seed(random.getrandbits(64))
     @settings(
-        max_examples=examples(20),
+        max_examples=examples(12),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
