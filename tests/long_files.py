@@ -14,6 +14,7 @@ LONG = [
     "checkpoint/test_cloud_storage.py",
     "checkpoint/test_layers.py",
     "checkpoint/test_milestones.py",
+    "checkpoint/test_storage.py",
     "cli/test_new_and_doctor.py",
     "connectors/test_damaged_files.py",
     "connectors/test_files_in_stores.py",
