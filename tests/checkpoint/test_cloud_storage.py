@@ -32,6 +32,7 @@ from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.jvm.java import find_java
 from holdfast.testing.kafka_distribution import cache_directory, spark_jars, trusted_authorities
 from holdfast.testing.ports import ReservedPort
+from started_programs import QUICK_JVM
 
 QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
 
@@ -67,7 +68,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     details = directory / "details.json"
     manager = ["org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1"]
     manager += ["-nnport", str(port.number), "-httpport", str(http_port.number), "-writeDetails", str(details)]
-    java = [str(find_java().executable), "-Xmx384m", f"-Dtest.build.data={directory}", "-cp", jars]
+    java = [str(find_java().executable), *QUICK_JVM.split(), "-Xmx384m", f"-Dtest.build.data={directory}", "-cp", jars]
     with open(directory / "log", "w") as log:
         cluster = subprocess.Popen([*java, *manager], stdout=log, stderr=log, cwd=directory)
     try:

@@ -68,7 +68,7 @@ def lags(output):
             until = time.monotonic() + 600
             while not visible():
                 assert time.monotonic() < until, "no other task did the work"
-                time.sleep(0.02)
+                time.sleep(0.1)
             Path(f"{output}.zombie").touch()
         return entry
 
