@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from awaiting import until
+from holdfast.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.cluster import silence_of
 from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink.sink import KafkaSink
+from holdfast.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from holdfast.errors import HoldfastError, UserCodeError
+from holdfast.testing import InProcessEnvironment
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
 from kafka_fixtures import committed_values, read_all
 from kafka_sink_helpers import Driver, both
@@ -28,6 +31,14 @@ def write_all(sink: KafkaSink, values: list[Any], timestamps: list[int] | None =
     writer.write(values, timestamps)
     assert writer.prepare_commit() == []
     writer.close()
+
+
+def sink_to(servers: str, topic: str) -> KafkaSink:
+    return KafkaSink(
+        properties={"bootstrap.servers": servers},
+        record_serializer=RecordSerializer(topic),
+        delivery_guarantee=DeliveryGuarantee.AT_LEAST_ONCE,
+    )
 
 
 @pytest.mark.parametrize("guarantee", [DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE])
@@ -155,6 +166,45 @@ def test_a_broker_restarted_between_prepare_and_commit_keeps_the_prepared_output
         driver.commit(2, driver.prepare(2, ["b"]))
         assert sorted(committed_values(driver.servers, "t")) == ["a/0", "a/1", "b/0", "b/1"]
         driver.close()
+
+
+def copying(servers: str, directory: Path) -> InProcessEnvironment:
+    configuration = Configuration()
+    configuration.set_string("execution.checkpointing.dir", f"file://{directory}")
+    env = InProcessEnvironment(configuration)
+    source: Any = KafkaSource(
+        bootstrap_servers=servers,
+        topics="in",
+        value_only_deserializer=SimpleStringSchema(),
+        starting_offsets=KafkaOffsetsInitializer.earliest(),
+    )
+    sink: Any = KafkaSink(
+        properties={"bootstrap.servers": servers},
+        record_serializer=RecordSerializer("out"),
+        delivery_guarantee=DeliveryGuarantee.EXACTLY_ONCE,
+        transactional_id_prefix="copying",
+    )
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "in").uid("in").sink_to(sink).uid("out")
+    return env
+
+
+@pytest.mark.fault
+def a_job_that_goes_on_waits_for_its_brokers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with KafkaBroker() as kafka:
+        kafka.create_topic("in", 1)
+        kafka.create_topic("out", 1)
+        write_all(sink_to(kafka.bootstrap_servers, "in"), ["a"])
+        first = copying(kafka.bootstrap_servers, tmp_path).execute_async("copying")
+        until(lambda: committed_values(kafka.bootstrap_servers, "out") == ["a"])
+        first.cancel().result()
+        write_all(sink_to(kafka.bootstrap_servers, "in"), ["b"])
+        kafka.kill()
+        second = copying(kafka.bootstrap_servers, tmp_path).execute_async("copying")
+        assert "goes on from its checkpoint, and waits for a service: Kafka sink: no answer" in caplog.text
+        until(lambda: "cannot end transactions" in caplog.text)
+        kafka.start()
+        until(lambda: committed_values(kafka.bootstrap_servers, "out") == ["a", "b"])
+        second.cancel().result()
 
 
 @pytest.mark.fault
