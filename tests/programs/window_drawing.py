@@ -125,20 +125,20 @@ def window(d: Drawing, of: str) -> Any:
         whole_order = "by time"  # they are put together by panes
     once = not triggered and not lateness and not drawn.again and drawn.kind != "own"
     result, keeps_key = content(d, whole_order, once, evicted, drawn, key)
-    elements = []
+    results: list[tuple[int, Element]] = []
     places = {id(element): place for place, element in enumerate(stream.elements)}
-    fired_at: dict[int, int] = {}
     in_order = (not triggered or (not ends and drawn.kind == "tumbling")) and drawn.kind != "own"
     fired: dict[Any, int] = {}
     for its_key, each in drawn.windows:
         for held, time, by in models.firings(each, fires, ends, purges, before, after):
             fired[its_key] = fired.get(its_key, 0) + 1
             passed = models.NEVER if triggered or d.batch else time - 1
-            elements.append(Element(result.value(its_key, each, held, fired[its_key]), time, passed))
-            fired_at[id(elements[-1])] = places.get(id(by), 0)
+            told = Element(result.value(its_key, each, held, fired[its_key]), time, passed)
+            results.append((places.get(id(by), 0), told))
     if triggered and not ends:  # windows fire by the order of their elements
-        elements.sort(key=lambda element: fired_at[id(element)])
-    model = Stream(tuple(elements), ordered=ordered and in_order and keeps_key, placed=keeps_key, elements_of_windows=True)
+        results.sort(key=lambda result: result[0])
+    elements = tuple(element for _, element in results)
+    model = Stream(elements, ordered=ordered and in_order and keeps_key, placed=keeps_key, elements_of_windows=True)
     if drawn.again:
         name = d.add(text + result.text, model, of, stage=1)
         model = models.last_results(model)

@@ -330,12 +330,12 @@ class _PostgresCommitter:
         def move(connection: Any, target: Target) -> Position:
             self._lock(connection)
             own = target.position_table(self._owner)
-            if self._position(connection, own) < self._moved:
+            if (now := self._position(connection, own)) < self._moved:
                 raise self._lost(target, f"those that it had confirmed up to epoch {self._moved[1]}")
             for staging, rows in attempts.items():
                 self._move(connection, target, staging, rows)
             last = max(_position_of(name) for rows in attempts.values() for name in rows)
-            return self._note(connection, own, last)
+            return self._note(connection, own, now, last)
 
         if attempts:
             self._moved = self._with_retries("cannot move the rows of a checkpoint", move)
@@ -346,9 +346,9 @@ class _PostgresCommitter:
         generation, epoch = connection.execute(f"SELECT generation, epoch FROM {qualified(table)}").fetchone()
         return generation, epoch
 
-    def _note(self, connection: Any, table: str, position: Position) -> Position:
+    def _note(self, connection: Any, table: str, now: Position, position: Position) -> Position:
         """Move the position on, where its table is there; returns where it is."""
-        if (now := self._position(connection, table)) >= position or now == _NOWHERE:
+        if now >= position or now == _NOWHERE:
             return now
         connection.execute(f"UPDATE {qualified(table)} SET generation = {position[0]:d}, epoch = {position[1]:d}")
         return position
@@ -423,7 +423,7 @@ class _PostgresCommitter:
         position = target.position_table(self._owner)
         if not _exists(connection, position):
             connection.execute(f"CREATE TABLE {qualified(position)} AS SELECT 0::int8 AS generation, 0::int8 AS epoch")
-        moved = self._note(connection, position, (self._generation, -1))
+        moved = self._note(connection, position, self._position(connection, position), (self._generation, -1))
         for staging in target.stagings(connection, self._owner):
             connection.execute(f"DELETE FROM {qualified(staging)} WHERE holdfast_generation < {self._generation:d}")
             (empty,) = connection.execute(f"SELECT NOT EXISTS (SELECT FROM {qualified(staging)})").fetchone()
