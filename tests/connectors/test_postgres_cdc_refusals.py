@@ -11,7 +11,7 @@ from postgres_server import CREATE, FULL, ORDERS, PostgresServer, postgres_serve
 
 from holdfast.common import Types
 from holdfast.datastream.connectors.postgres import PostgresCdcSource
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, ServiceUnavailable
 
 BAD = [
     (["DROP TABLE orders"], {}, "has no table public.orders"),
@@ -144,5 +144,5 @@ def a_server_without_logical_decoding_is_refused(tmp_path: Path) -> None:
         source: Any = PostgresCdcSource(server.url(), {"public.orders": ORDERS}, "slot")
         with pytest.raises(ConfigurationError, match="wal_level = replica: set wal_level = logical"):
             SourceRun(source, f"file://{tmp_path}").start()
-    with pytest.raises(ConfigurationError, match=r"(?s)cannot connect to .*does the server run"):
+    with pytest.raises(ServiceUnavailable, match=r"(?s)cannot connect to .*does the server run"):
         SourceRun(source, f"file://{tmp_path}").start()

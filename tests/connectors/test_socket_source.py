@@ -219,7 +219,7 @@ def a_connection_that_cannot_be_made_again_in_time_is_the_end(server: Server, ru
 def a_refused_connection_names_the_address_and_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port} .*nc -lk {port}"):
+    with pytest.raises(ServiceUnavailable, match=rf"127\.0\.0\.1:{port} .*nc -lk {port}"):
         SourceRun(SocketTextSource("127.0.0.1", port), tmp_path.as_uri()).start()
 
 

@@ -23,7 +23,7 @@ from holdfast.connectors.kafka.source import enumerator
 from holdfast.connectors.kafka.source.fair_share import share
 from holdfast.connectors.kafka.source.positions import Positions
 from holdfast.connectors.kafka.source.source import KafkaSource
-from holdfast.errors import ConfigurationError, InputLost
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 from kafka_fixtures import produce
 from kafka_source_helpers import INFO, Job, source
 
@@ -364,8 +364,8 @@ class TestPlanning:
             source(kafka, topics=("t",), **{"fetch.sise": 5})
 
 
-def a_broker_that_is_not_there_is_a_configuration_error_within_seconds() -> None:
-    with pytest.raises(ConfigurationError, match="Check that the broker runs"):
+def a_broker_that_is_not_there_is_told_within_seconds() -> None:
+    with pytest.raises(ServiceUnavailable, match="Check that the broker runs"):
         Job(KafkaSource(bootstrap_servers="127.0.0.1:1", topics="t"))
 
 

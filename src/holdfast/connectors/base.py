@@ -113,6 +113,8 @@ class Enumerator(Protocol):
         Raises:
             ConfigurationError: the input cannot exist as configured (topic missing, directory unreadable).
             InputLost: input that the state refers to is gone.
+            ServiceUnavailable: what has the input does not answer. A job that begins ends with that, one that goes on tries
+                again.
         """
 
     def plan(self, max_records: int) -> EpochInput:

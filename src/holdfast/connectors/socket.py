@@ -105,8 +105,8 @@ class SocketEnumerator:
         """Open the write-ahead log, then connect.
 
         Raises:
-            ConfigurationError: no server listens at the address at the job's first start, or its name is not known.
-            ServiceUnavailable: no server listens there when the job goes on.
+            ConfigurationError: nobody knows the name of the host.
+            ServiceUnavailable: no server listens at the address.
             InputLost: input that the checkpoint has not consumed is gone.
         """
         if state is not None:
@@ -122,7 +122,7 @@ class SocketEnumerator:
                 self._log.end()
                 return
             unknown = isinstance(e, socket.gaierror) and e.errno == socket.EAI_NONAME
-            raise (ConfigurationError if state is None or unknown else ServiceUnavailable)(
+            raise (ConfigurationError if unknown else ServiceUnavailable)(
                 f"cannot connect to {self._source.address} ({e}); start the server first, for a try with "
                 f"`nc -lk {self._source.port}` [socket source, uid {self._uid!r}]"
             ) from e

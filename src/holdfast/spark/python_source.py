@@ -175,17 +175,14 @@ class PartitionsEnumerator:
         """Plan the partitions, or go on with those that the checkpoint has not read.
 
         Raises:
-            ConfigurationError: they cannot be planned.
+            ServiceUnavailable: the reader has raised.
         """
         if state is not None:
             self._left, self._next = list(state["partitions"]), state["next"]
             return
         assert self._source.make_reader is not None
-        try:
-            with self._source.calling(self._uid, "reader.partitions"):
-                self._left = [pickling.dumps(each) for each in _partitions(self._source.make_reader())]
-        except ServiceUnavailable as error:
-            raise ConfigurationError(str(error)) from error
+        with self._source.calling(self._uid, "reader.partitions"):
+            self._left = [pickling.dumps(each) for each in _partitions(self._source.make_reader())]
 
     def plan(self, max_records: int) -> EpochInput:
         """Plan the next partitions."""
@@ -241,22 +238,16 @@ class OffsetsEnumerator:
         """Make the reader, and begin at its initial offset or at the checkpoint's.
 
         Raises:
-            ConfigurationError: the reader cannot begin.
-            ServiceUnavailable: it cannot go on.
+            ServiceUnavailable: the reader has raised.
         """
         assert self._source.make_reader is not None
-        try:
-            with self._source.calling(self._uid, self._source.kind):
-                self._reader = self._source.make_reader()
-            if state is not None:
-                self._offset = self._committed = json.loads(state["offset"])
-                return
-            with self._source.calling(self._uid, f"{self._source.kind}.initialOffset"):
-                self._offset = self._committed = _plain(self._reader.initialOffset())
-        except ServiceUnavailable as error:
-            if state is None:
-                raise ConfigurationError(str(error)) from error
-            raise
+        with self._source.calling(self._uid, self._source.kind):
+            self._reader = self._source.make_reader()
+        if state is not None:
+            self._offset = self._committed = json.loads(state["offset"])
+            return
+        with self._source.calling(self._uid, f"{self._source.kind}.initialOffset"):
+            self._offset = self._committed = _plain(self._reader.initialOffset())
 
     def plan(self, max_records: int) -> EpochInput:
         """Plan the partitions up to the latest offset, within the reader's own limits.

@@ -27,7 +27,7 @@ from holdfast.connectors.postgres.pgoutput import parse_lsn
 from holdfast.connectors.postgres.server import Server, Slot, application_name, generation_of
 from holdfast.connectors.postgres.sql import literals, qualified, quoted
 from holdfast.connectors.postgres.visibility import Snapshot, succeeds
-from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
+from holdfast.errors import InputLost, ServiceUnavailable
 
 __all__ = ["LOG", "VERSION", "PostgresCdcEnumerator"]
 
@@ -87,16 +87,14 @@ class PostgresCdcEnumerator:
         Raises:
             ConfigurationError: the server, a table, the publication or the slot does not do.
             InputLost: the slot no longer has what the checkpoint has not covered.
-            ServiceUnavailable: the server does not answer, although it did when the job began.
+            ServiceUnavailable: the server does not answer.
         """
         try:
             self._connection = self._server.connect()
             with self._told("cannot prepare the slot"):
                 self._start(state)
-        except BaseException as error:
+        except BaseException:
             self._disconnect()
-            if state is None and isinstance(error, ServiceUnavailable):
-                raise ConfigurationError(str(error)) from error
             raise
 
     def _start(self, state: Any | None) -> None:

@@ -16,6 +16,7 @@ from holdfast.connectors.base import (
     SplitRange,
     WatchedEnumerator,
 )
+from holdfast.errors import ConfigurationError, ServiceUnavailable
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.plan.plan import JobPlan, SourceSpec
 from holdfast.runtime.protocol import events, instructions
@@ -44,14 +45,24 @@ class Inputs:
         """Whether the job ends: a source in BATCH mode is read no further. Any thread may set it."""
 
     def open(self, spec: SourceSpec, job: JobInfo, state: Any | None) -> None:
-        """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may go on."""
+        """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may go on.
+
+        Raises:
+            ConfigurationError: its service does not answer, and the source begins: an address may be wrong.
+            ServiceUnavailable: its service does not answer, and the source goes on: a restart strategy may wait for it.
+        """
         kept = self._enumerators.get(spec.uid)
         if isinstance(kept, LastingEnumerator) and kept.restart(job, state):
             return
         if kept is not None:
             kept.close()
         enumerator = self._enumerators[spec.uid] = spec.source.create_enumerator(job, spec.uid)
-        enumerator.start(state)
+        try:
+            enumerator.start(state)
+        except ServiceUnavailable as error:
+            if state is None:
+                raise ConfigurationError(str(error)) from error
+            raise
 
     def close(self, *, ends: bool) -> None:
         """Close the enumerators; those that last stay open unless the job ends in this driver."""

@@ -66,7 +66,12 @@ class KafkaEnumerator:
         self._paused: Collection[str] = ()
 
     def start(self, state: Any | None) -> None:
-        """Start at the checkpoint's positions, or at the starting offsets."""
+        """Start at the checkpoint's positions, or at the starting offsets.
+
+        Raises:
+            ConfigurationError: a topic, a partition or a position is not there.
+            ServiceUnavailable: no broker answers.
+        """
         try:
             topics = self._describe()
             if state is None:
@@ -75,9 +80,7 @@ class KafkaEnumerator:
                 self._resume(Positions.decode(state), topics)
             self._ends = self._view.ends(self._positions.next)
         except BrokerUnavailable as error:
-            if state is not None:  # the cluster existed before: a restart strategy may wait for it
-                raise
-            raise ConfigurationError(
+            raise BrokerUnavailable(
                 f"{self._name}: {error}. Check that the broker runs and that bootstrap.servers={self._view.servers!r} "
                 "is its address"
             ) from error
