@@ -11,6 +11,17 @@ from holdfast.common import Types
 
 __all__ = ["TEXT_KEYS", "TEXT_TABLE", "Writer"]
 
+_OTHER_SCHEMAS = (
+    "ALTER TABLE orders ADD COLUMN IF NOT EXISTS extra text DEFAULT 'x'",
+    "ALTER TABLE orders ADD COLUMN IF NOT EXISTS more int8",
+    "ALTER TABLE orders DROP COLUMN IF EXISTS extra",
+    "ALTER TABLE orders DROP COLUMN IF EXISTS more, ADD COLUMN more text",
+    "ALTER TABLE orders ALTER amount TYPE int4",
+    "ALTER TABLE orders ALTER amount TYPE int8",
+    "ALTER TABLE orders ALTER name TYPE varchar(6000)",
+)
+"""Statements after which the rows are still those of `TEXT_KEYS`."""
+
 TEXT_KEYS = Types.ROW_NAMED(["id", "name", "amount"], [Types.STRING(), Types.STRING(), Types.LONG()])
 TEXT_TABLE = (
     "DROP TABLE orders",
@@ -22,15 +33,21 @@ TEXT_TABLE = (
 
 
 class Writer:
-    """Writes to the orders by chance: statements, transactions, savepoints."""
+    """Writes to the orders by chance: statements, transactions, savepoints.
 
-    def __init__(self, server: PostgresServer, seed: int, truncates: bool) -> None:
+    Args:
+        server: The server.
+        seed: Another one, other statements.
+        locks: Whether it truncates and alters the table, too: both wait for a snapshot.
+    """
+
+    def __init__(self, server: PostgresServer, seed: int, locks: bool) -> None:
         self._draw = random.Random(seed)
         self._connection = server.connect()
         self._open = server.connect()
         """A connection with a long transaction."""
         self._keys = [str(n) for n in range(40)] + ["ä b", "'", "\\", "Z", "a", "_", "%s"]
-        self._truncates = truncates
+        self._locks = locks
 
     def write(self, times: int) -> None:
         for _ in range(times):
@@ -65,8 +82,10 @@ class Writer:
         draw, key = self._draw, self._draw.choice(self._keys)
         chance = draw.random()
         name = draw.choice(["x" * 5000, "tab\tand\nline", "", None, "né"])
-        if self._truncates and chance < 0.02:
+        if self._locks and chance < 0.02:
             connection.execute("TRUNCATE orders")
+        elif self._locks and chance < 0.06:
+            connection.execute(draw.choice(_OTHER_SCHEMAS))
         elif chance < 0.4:
             sql = "INSERT INTO orders VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET amount = orders.amount + 1"
             connection.execute(sql, (key, name, draw.randrange(100)))

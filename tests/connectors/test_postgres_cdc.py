@@ -137,16 +137,16 @@ def a_table_made_of_a_random_writers_changes_is_the_servers_although_drivers_die
 ) -> None:
     draw = random.Random(seed)
     postgres.execute(*TEXT_TABLE)
-    truncates = seed % 2 == 0
-    writer = Writer(postgres, seed, truncates)
+    locks = seed % 2 == 0
+    writer = Writer(postgres, seed, locks)
     writer.write(60)
     writer.end_transaction()  # the slot would wait for it
-    run = started({"public.orders": TEXT_KEYS}, chunk_size=draw.randint(1, 9), on_truncate="emit" if truncates else "fail")
+    run = started({"public.orders": TEXT_KEYS}, chunk_size=draw.randint(1, 9), on_truncate="emit" if locks else "fail")
     replica = Replica()
     replica.read(run, most=3)
     for _ in range(14):
-        # TRUNCATE waits for the snapshot's transaction.
-        writer.write(draw.randrange(12) if not truncates or done(run) else 0)
+        # TRUNCATE and ALTER TABLE wait for the snapshot's transaction.
+        writer.write(draw.randrange(12) if not locks or done(run) else 0)
         what = draw.random()
         if what < 0.3:
             run.plan(draw.randint(1, 10))  # its checkpoint is never completed
