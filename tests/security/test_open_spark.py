@@ -1,4 +1,4 @@
-"""What a Spark that Holdfast has not started leaves open to others is told in one line, with the remedy."""
+"""What a Spark that Holdfast has not started leaves open to others, or writes without end, is told with the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.spark.spark_context import left_open, started_settings
+from holdfast.runtime.spark.spark_context import left_open, started_settings, without_bound
 
 SHUT = {
     "spark.master": "spark://host:7077",
@@ -57,3 +57,10 @@ def an_event_log_that_others_can_read_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     assert left_open(settings) == ""
     assert left_open({**settings, "spark.eventLog.dir": "s3a://bucket/events"}) == ""
+
+
+def an_event_log_has_no_end_which_is_told_with_the_remedy(tmp_path: Path) -> None:
+    text = without_bound({**SHUT, "spark.eventLog.enabled": "true"})
+    assert text.startswith("it writes an event log")
+    assert "Set spark.eventLog.enabled=false" in text
+    assert without_bound(started_settings("local[2]", str(tmp_path))) == ""

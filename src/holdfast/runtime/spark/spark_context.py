@@ -38,6 +38,7 @@ __all__ = [
     "refuse_connect",
     "spark_context",
     "started_settings",
+    "without_bound",
 ]
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 PYTHON_DAEMON = "holdfast.runtime.spark.pyspark_daemon"
 TEMPORARY_DIRECTORIES = "io.tmp.dirs"
 _AUTHENTICATE, _SECRET, _SECRET_FILE = "spark.authenticate", "spark.authenticate.secret", "spark.authenticate.secret.file"
+_EVENT_LOG = "spark.eventLog.enabled"
 _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
     "spark.ui.enabled": ("false", (4, 0)),
     "spark.broadcast.compress": ("false", (4, 0)),
@@ -208,7 +210,7 @@ def _open_interface(settings: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _open_events(settings: Mapping[str, str]) -> tuple[str, str] | None:
-    if settings.get("spark.eventLog.enabled", "").lower() != "true":
+    if settings.get(_EVENT_LOG, "").lower() != "true":
         return None
     directory = settings.get("spark.eventLog.dir", "file:///tmp/spark-events").removeprefix("file://")
     with contextlib.suppress(OSError):  # in a store, or missing yet: its rights are unknown here
@@ -230,14 +232,26 @@ def _open_ports(settings: Mapping[str, str]) -> tuple[str, str] | None:
     return "its traffic can be read in the network", f"set {encrypted[0]}=true where Spark is started"
 
 
+def without_bound(settings: Mapping[str, str]) -> str:
+    """What a Spark with these settings writes without bound while a job runs, with the remedy; empty: nothing."""
+    if settings.get(_EVENT_LOG, "").lower() != "true":
+        return ""
+    return (
+        f"it writes an event log of about 5 KB for each subtask and epoch, without an end. Set {_EVENT_LOG}=false, "
+        "or let the history server compact it (docs/deployment.md)"
+    )
+
+
 def advise(context: SparkContext) -> None:
-    """Log once what a Spark leaves open, and which settings would speed up short epochs if Holdfast did not start it."""
+    """Log once what a Spark leaves open and writes without bound, and how short epochs would be quicker on a given one."""
     if context in _advised:
         return
     _advised.add(context)
     settings = dict(context.getConf().getAll())
     if opening := left_open(settings):
         log.warning("This Spark is open: %s", opening)
+    if growing := without_bound(settings):
+        log.warning("This Spark fills its disk: %s", growing)
     if context in _known:
         return
     missing = [
