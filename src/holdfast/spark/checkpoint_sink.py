@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from holdfast.common.formats.arrow import check_dataframes
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.spark.delivery import Deliver, StagedCommitter
@@ -43,7 +44,12 @@ class CheckpointSink:
         return sink
 
     def validate(self) -> None:
-        """Accept: the job's storage is checked by the job."""
+        """Check that Spark can read what is staged.
+
+        Raises:
+            ConfigurationError: a library is not installed.
+        """
+        check_dataframes()
 
     def create_writer(self, context: WriterContext) -> StagedWriter:
         """Create a writer."""

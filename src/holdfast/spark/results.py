@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT
-from holdfast.common.formats.arrow import pyarrow
+from holdfast.common.formats.arrow import check_dataframes, pyarrow
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.spark.element_columns import ElementColumns
@@ -91,7 +91,12 @@ class ResultsSink:
         return sink
 
     def validate(self) -> None:
-        """Accept: the job's storage is checked by the job."""
+        """Check that Spark can read what is staged.
+
+        Raises:
+            ConfigurationError: a library is not installed.
+        """
+        check_dataframes()
 
     def create_writer(self, context: WriterContext) -> StagedWriter:
         """Create a writer."""

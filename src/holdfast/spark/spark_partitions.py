@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.formats.arrow import pyarrow
+from holdfast.common.formats.arrow import check_dataframes, pyarrow
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.jvm.pyspark_internals import is_stopped
 from holdfast.runtime.spark.spark_context import refuse_connect
@@ -42,7 +42,7 @@ def check_session(frame: object, call: str) -> DataFrame:
 
     Raises:
         TypeError: it is no DataFrame.
-        ConfigurationError: its session is one of Spark Connect, or stopped.
+        ConfigurationError: its session is one of Spark Connect, or stopped; or a library is not installed.
     """
     from pyspark.sql import DataFrame
 
@@ -50,6 +50,7 @@ def check_session(frame: object, call: str) -> DataFrame:
         given = f"{type(frame).__module__}.{type(frame).__name__}"
         raise TypeError(f"{call} takes a pyspark.sql.DataFrame, not a {given}.")
     refuse_connect(frame, call)
+    check_dataframes()
     if is_stopped(frame.sparkSession.sparkContext):
         raise ConfigurationError(f"{call} got a DataFrame whose SparkSession is stopped; make both anew")
     return frame

@@ -190,10 +190,11 @@ def is_plain_in_arrow(kind: sql.DataType) -> bool:
 
 
 def has_arrow() -> bool:
-    """Whether Spark can exchange Arrow batches with Python here."""
-    from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
+    """Whether Spark can exchange Arrow batches with Python here, for which it wants pandas, too."""
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     try:
+        require_minimum_pandas_version()
         require_minimum_pyarrow_version()
     except ImportError:
         return False

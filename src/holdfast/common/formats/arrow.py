@@ -22,7 +22,7 @@ from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
 from holdfast.errors import ConfigurationError
 
-__all__ = ["RecordColumns", "arrow_schema", "pyarrow"]
+__all__ = ["RecordColumns", "arrow_schema", "check_dataframes", "pyarrow"]
 
 Convert = Callable[[Any], Any]
 
@@ -35,6 +35,16 @@ def pyarrow() -> Any:
         ConfigurationError: it is not installed.
     """
     return optional_library("pyarrow", "Parquet and Arrow need pyarrow", "'holdfast[arrow]'")
+
+
+def check_dataframes() -> None:
+    """Check that PySpark can pass the rows of DataFrames to Python, which it does by pyarrow and pandas.
+
+    Raises:
+        ConfigurationError: one of them is not installed.
+    """
+    for library in ("pyarrow", "pandas"):
+        optional_library(library, f"DataFrames of Spark need {library}", "'holdfast[dataframes]'")
 
 
 def arrow_schema(row_type: RowTypeInfo) -> Any:
