@@ -29,7 +29,7 @@ from holdfast.checkpoint.stores.signed_store import KEY_FILE
 from holdfast.checkpoint.stores.storage import Storage, Unavailable
 from holdfast.cli.commands import app
 from holdfast.errors import ConfigurationError, Fenced, StorageError
-from holdfast.state_api.catalog import list_snapshots, open_snapshot
+from holdfast.state_api.snapshots.catalog import list_snapshots, open_snapshot
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import read_all
 

@@ -43,11 +43,11 @@ from holdfast.state_api import (
 from holdfast.state_api.bootstrap import OneInputTransformation
 from holdfast.state_api.bootstrap_functions import ColumnsToState
 from holdfast.state_api.bootstrap_task import BootstrapTask, Target, in_lists
-from holdfast.state_api.catalog import Snapshot
 from holdfast.state_api.listed import _WriteElements
 from holdfast.state_api.operator_bootstrap import FunctionTransformation, with_made
 from holdfast.state_api.reader import ArrowSavepointReader
 from holdfast.state_api.regrouping import RegroupTask
+from holdfast.state_api.snapshots.catalog import Snapshot
 
 MOST = 16
 STATES = [

@@ -20,8 +20,9 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.errors import ConfigurationError
-from holdfast.state_api import largest, open_snapshot
-from holdfast.state_api.largest import largest_keys
+from holdfast.state_api import open_snapshot
+from holdfast.state_api.snapshots import largest
+from holdfast.state_api.snapshots.largest import largest_keys
 
 MANY = 1000
 """More entries than a row holds, so that maps and lists are stored outside of it."""
@@ -86,7 +87,7 @@ def the_largest_keys_are_known_though_the_sizes_of_few_are_held(job: str, monkey
 
 def test_another_process_gives_the_same_answer_and_says_what_is_wrong(job: str) -> None:
     def ask(uid: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "holdfast.state_api.largest"]
+        command = [sys.executable, "-m", "holdfast.state_api.snapshots.largest"]
         return subprocess.run(command, input=json.dumps([job, {}, uid]), capture_output=True, text=True, check=False)
 
     found = json.loads(ask("remembers").stdout)

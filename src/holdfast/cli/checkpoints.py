@@ -22,7 +22,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.rest.client import RestClient
 from holdfast.rest.holds import held_by_request
 from holdfast.runtime.driver.job_registry import JobRecord, records
-from holdfast.state_api.holding import driver_now
+from holdfast.state_api.snapshots.holding import driver_now
 
 __all__: list[str] = []
 
@@ -107,7 +107,7 @@ def keys(
     json: AsJson = False,
 ) -> None:
     """Show the size of each keyed state, and the keys and key groups with the most; of a large state, in some key groups."""
-    from holdfast.state_api.largest import largest_keys  # decodes rows, which no other command does
+    from holdfast.state_api.snapshots.largest import largest_keys  # decodes rows, which no other command does
 
     snapshot = _opened(path, _options(settings))
     uids = [uid] if uid else [each for each, operator in snapshot.checkpoint.operators.items() if operator.schemas]

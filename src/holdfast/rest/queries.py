@@ -22,7 +22,7 @@ class AnswersQueries(Protocol):
     """A job whose state can be queried."""
 
     def begin_largest_keys(self, uid: str) -> Future[Any]:
-        """Find the largest keys of an operator; see `holdfast.state_api.largest`."""
+        """Find the largest keys of an operator; see `holdfast.state_api.snapshots.largest`."""
 
     def query(self, uid: str, name: str, key: Any, window: int | None = None) -> tuple[Any, int]:
         """Read a key's state from the newest completed checkpoint; returns it with the checkpoint's id. Blocks.

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
         KeyedStateBootstrapFunction,
         StateBootstrapFunction,
     )
-    from holdfast.state_api.catalog import Listed, Snapshot, list_snapshots, open_snapshot
-    from holdfast.state_api.contents import OperatorContent, StateContent, describe
-    from holdfast.state_api.difference import Difference, diff
-    from holdfast.state_api.holding import hold_checkpoint
-    from holdfast.state_api.largest import KeySize, KeySizes, largest_keys
     from holdfast.state_api.reader import SavepointReader
     from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
+    from holdfast.state_api.snapshots.catalog import Listed, Snapshot, list_snapshots, open_snapshot
+    from holdfast.state_api.snapshots.contents import OperatorContent, StateContent, describe
+    from holdfast.state_api.snapshots.difference import Difference, diff
+    from holdfast.state_api.snapshots.holding import hold_checkpoint
+    from holdfast.state_api.snapshots.largest import KeySize, KeySizes, largest_keys
+    from holdfast.state_api.snapshots.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
     from holdfast.state_api.streaming_query import state_of_query
-    from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
     from holdfast.state_api.writer import SavepointWriter
 
 __all__ = [
@@ -67,15 +67,15 @@ _MODULES = {
         "KeyedStateBootstrapFunction",
         "StateBootstrapFunction",
     ),
-    "catalog": ("Listed", "Snapshot", "list_snapshots", "open_snapshot"),
-    "contents": ("OperatorContent", "StateContent", "describe"),
-    "difference": ("Difference", "diff"),
-    "holding": ("hold_checkpoint",),
-    "largest": ("KeySize", "KeySizes", "largest_keys"),
+    "snapshots.catalog": ("Listed", "Snapshot", "list_snapshots", "open_snapshot"),
+    "snapshots.contents": ("OperatorContent", "StateContent", "describe"),
+    "snapshots.difference": ("Difference", "diff"),
+    "snapshots.holding": ("hold_checkpoint",),
+    "snapshots.largest": ("KeySize", "KeySizes", "largest_keys"),
     "reader": ("SavepointReader",),
     "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
     "streaming_query": ("state_of_query",),
-    "upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),
+    "snapshots.upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),
     "writer": ("SavepointWriter",),
 }
 """Imported on first use: some modules import Spark, which takes half a second, and most commands need none of them."""

@@ -20,10 +20,10 @@ from holdfast.state.keys.declared_keys import key_restorer
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.stored.elements import ElementForm
 from holdfast.state.stored.schema import TIMERS, ColumnSchema, OperatorSchema
-from holdfast.state_api.catalog import Snapshot, open_snapshot
 from holdfast.state_api.function_reading import KeyReading, Results, function_context
-from holdfast.state_api.holding import hold_checkpoint
 from holdfast.state_api.reader_functions import KeyedStateReaderFunction
+from holdfast.state_api.snapshots.catalog import Snapshot, open_snapshot
+from holdfast.state_api.snapshots.holding import hold_checkpoint
 from holdfast.state_api.state_rows import Field, StateRows, batches_of, frame_of
 from holdfast.state_api.stored_operator import StoredOperator
 from holdfast.state_api.window_reader import WindowReader

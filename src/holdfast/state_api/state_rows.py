@@ -13,7 +13,7 @@ from pyspark.sql import types as sql
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.runtime.host.shipping import portable, ship_package
-from holdfast.state_api.catalog import explained
+from holdfast.state_api.snapshots.catalog import explained
 from holdfast.state_api.spark_types import has_arrow, is_unchanged, spark_type, to_spark
 
 if TYPE_CHECKING:

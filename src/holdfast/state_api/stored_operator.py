@@ -15,8 +15,8 @@ from holdfast.state.backends.backend import StateBackendSettings
 from holdfast.state.backends.canonical import Part, opened_part, parts_of
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.stored.schema import OperatorSchema
-from holdfast.state_api.catalog import Snapshot
-from holdfast.state_api.contents import schema_of
+from holdfast.state_api.snapshots.catalog import Snapshot
+from holdfast.state_api.snapshots.contents import schema_of
 from holdfast.state_api.state_rows import Field, StateRows
 
 __all__ = ["StoredOperator"]

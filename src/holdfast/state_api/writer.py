@@ -30,8 +30,8 @@ from holdfast.state.backends.canonical import parts_of
 from holdfast.state.keys.key_groups import MAX_KEY_GROUPS, KeyGroupRange
 from holdfast.state_api.bootstrap import StateTransformation
 from holdfast.state_api.bootstrap_task import Target
-from holdfast.state_api.catalog import Snapshot, open_snapshot
 from holdfast.state_api.regrouping import RegroupTask, of_other_groups
+from holdfast.state_api.snapshots.catalog import Snapshot, open_snapshot
 from holdfast.state_api.spark_jobs import on_spark
 
 if TYPE_CHECKING:

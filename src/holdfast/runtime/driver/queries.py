@@ -102,7 +102,7 @@ class StateQueries:
         """
         with self._retention.hold() as newest:
             path = self._locate(newest.checkpoint_id)
-            command = [sys.executable, "-m", "holdfast.state_api.largest"]
+            command = [sys.executable, "-m", "holdfast.state_api.snapshots.largest"]
             request = json.dumps([path, self._settings.storage_options, uid])
             done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.state_api.catalog import Snapshot
-from holdfast.state_api.contents import OperatorContent, StateContent, describe
+from holdfast.state_api.snapshots.catalog import Snapshot
+from holdfast.state_api.snapshots.contents import OperatorContent, StateContent, describe
 
 __all__ = ["Difference", "diff"]
 

@@ -22,8 +22,8 @@ from holdfast.state.keys.key_groups import KeyGroupRange, key_group
 from holdfast.state.stored.delta import Change
 from holdfast.state.stored.entry_pieces import sizes_by_key
 from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
-from holdfast.state_api.catalog import Snapshot, explained, open_snapshot
-from holdfast.state_api.contents import schema_of
+from holdfast.state_api.snapshots.catalog import Snapshot, explained, open_snapshot
+from holdfast.state_api.snapshots.contents import schema_of
 
 __all__ = ["KeySize", "KeySizes", "largest_keys"]
 

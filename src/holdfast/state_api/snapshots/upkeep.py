@@ -17,7 +17,7 @@ from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, read_
 from holdfast.checkpoint.stores.storage import Storage, open_store
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState
 from holdfast.state.stored.delta_files import damaged_files, verify_contents
-from holdfast.state_api.catalog import Snapshot, job_log, split_job, why_missing
+from holdfast.state_api.snapshots.catalog import Snapshot, job_log, split_job, why_missing
 
 __all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"]
 

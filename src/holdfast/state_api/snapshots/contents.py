@@ -14,7 +14,7 @@ from holdfast.state.backends.backend import size_of
 from holdfast.state.stored.delta import stored_sizes
 from holdfast.state.stored.layout import state_of
 from holdfast.state.stored.schema import ROWS, OperatorSchema, restored_schema
-from holdfast.state_api.catalog import Snapshot, explained
+from holdfast.state_api.snapshots.catalog import Snapshot, explained
 
 __all__ = ["OperatorContent", "StateContent", "describe"]
 
