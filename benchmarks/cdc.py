@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -41,6 +42,8 @@ _FILL = (
     "timestamp '2026-01-01' + i * interval '1 second', i % 7 FROM generate_series({} + 1, {}) i"
 )
 _BATCH = 4096
+_EPOCH = 100_000
+"""Rows of an epoch that is written."""
 _EVERY = 5
 """Batches between two looks at the memory."""
 _LAGS = 200
@@ -145,23 +148,38 @@ def _lag(server: PostgresServer, reader: _Reader, above: int) -> float:
 
 
 def _write(server: PostgresServer, rows: int, figures: dict[str, Any]) -> None:
+    """Copy and move rows one after the other; then as a job does, which moves an epoch while it copies the next one."""
     sink: Any = PostgresSink(server.url(), "public.target", _ROWS, primary_key=["id"])
     job = JobInfo("bench", "bench", 1, "file:///bench")
     committer = sink.create_committer(job, "sink")
     committer.recover([])
     writer = sink.create_writer(WriterContext(job, "sink", 0, 1))
     names, start = _ROWS.get_field_names(), datetime.datetime(2026, 1, 1)
-    values = [
-        Row.of_values([i, f"customer {i % 10007}", Decimal(i % 99991) / 100, start, i % 7], names) for i in range(rows)
-    ]
-    with _measured(server, figures, "copied", rows):
-        writer.begin_epoch(1, "a", 0)
-        for at in range(0, rows, _BATCH):
+
+    def made(first: int) -> list[Row]:
+        made = ([i, f"customer {i % 10007}", Decimal(i % 99991) / 100, start, i % 7] for i in range(first, first + rows))
+        return [Row.of_values(values, names) for values in made]
+
+    def copied(epoch: int, values: list[Row]) -> list[Committable]:
+        writer.begin_epoch(epoch, "a", 0)
+        for at in range(0, len(values), _BATCH):
             writer.write(values[at : at + _BATCH], None)
-        prepared = writer.prepare_commit()
+        return [Committable("sink", 0, data) for data in writer.prepare_commit()]
+
+    values = made(0)
+    with _measured(server, figures, "copied", rows):
+        prepared = copied(1, values)
     with _measured(server, figures, "committed", rows):
-        committer.commit([Committable("sink", 0, data) for data in prepared])
-    assert server.execute("SELECT count(*) FROM target") == [(rows,)]
+        committer.commit(prepared)
+    values = made(rows)
+    with _measured(server, figures, "written", rows), ThreadPoolExecutor(1) as thread:
+        moving = thread.submit(lambda: None)
+        for epoch, at in enumerate(range(0, rows, _EPOCH), 2):
+            prepared = copied(epoch, values[at : at + _EPOCH])
+            moving.result()
+            moving = thread.submit(committer.commit, prepared)
+        moving.result()
+    assert server.execute("SELECT count(*) FROM target") == [(2 * rows,)]
     writer.close()
     committer.close()
 
