@@ -16,7 +16,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -55,34 +56,40 @@ class Mutant(NamedTuple):
     codes: list[tuple[CodeType, CodeType]]
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
-    """All changes of a module's functions."""
+def mutants(path: Path, fraction: float = 1.0, seed: str = "") -> list[Mutant]:
+    """The changes of a module's functions, or a random draw of them, in the order of the lines."""
     source = path.read_text()
     original = compile(source, str(path), "exec", dont_inherit=True)
-    for changed in _sources(source):
-        try:
-            code = compile(changed, str(path), "exec", dont_inherit=True)
-        except SyntaxError:
-            continue
-        codes = list(_changed(original, code))
-        if codes:  # otherwise an annotation, or a constant of the module
-            lines = zip(source.splitlines(), changed.splitlines())
-            number, (before, after) = next((n, pair) for n, pair in enumerate(lines, 1) if pair[0] != pair[1])
-            if not before.strip().startswith("assert "):  # what cannot be
-                yield Mutant(number, before.strip(), after.strip(), codes)
+    ways = list(_changes(source))
+    drawn = random.Random(seed).sample(ways, max(1, round(fraction * len(ways))))  # before a change is made, which is slow
+    return sorted((m for way in drawn if (m := _mutant(path, source, original, way()))), key=lambda m: m[:3])
 
 
-def _sources(source: str) -> Iterator[str]:
+def _mutant(path: Path, source: str, original: CodeType, changed: str | None) -> Mutant | None:
+    try:
+        code = compile(changed or source, str(path), "exec", dont_inherit=True)
+    except SyntaxError:
+        return None
+    codes = list(_changed(original, code))
+    if changed is None or not codes:  # an annotation, or a constant of the module
+        return None
+    lines = zip(source.splitlines(), changed.splitlines())
+    number, (before, after) = next((n, pair) for n, pair in enumerate(lines, 1) if pair[0] != pair[1])
+    if before.strip().startswith("assert "):  # what cannot be
+        return None
+    return Mutant(number, before.strip(), after.strip(), codes)
+
+
+def _changes(source: str) -> Iterator[Callable[[], str | None]]:
     tree = get_ast(source)
     for name in sorted(plugins.operator_names()):
         if name.rpartition("/")[2] in _OPERATORS:
             operator = plugins.get_operator(name)()
             count = sum(len(list(operator.mutation_positions(node))) for node in ast_nodes(tree))
             for occurrence in range(count):
-                changed = mutate_code(source, operator, occurrence)
-                if changed is not None:
-                    yield changed
-    yield from _without_a_statement(source)
+                yield partial(mutate_code, source, operator, occurrence)
+    for changed in _without_a_statement(source):
+        yield partial(str, changed)
 
 
 def _without_a_statement(source: str) -> Iterator[str]:
@@ -179,13 +186,12 @@ class Forks:
 def judge(module: str, fraction: float, seed: int) -> bool:
     """Change one module, in this process, which must not have imported Holdfast; returns whether enough is noticed."""
     path = PACKAGE / module
-    every = list(mutants(path))
-    chosen = random.Random(f"{seed} {module}").sample(every, max(1, round(fraction * len(every))))
-    forks = Forks(path, sorted(chosen), EQUIVALENT.get(module, {}))
+    chosen = mutants(path, fraction, f"{seed} {module}")
+    forks = Forks(path, chosen, EQUIVALENT.get(module, {}))
     # pytest rewrites the asserts of Holdfast, which has a plugin: its functions would not be those of the source.
     arguments = ["-x", "-q", "-n", "0", "--assert=plain", "--no-header", "--no-summary"]
     arguments += ["-m", "not spark and not kafka and not fault"]
-    print(f"{module}: {len(chosen)} of {len(every)} changes", flush=True)
+    print(f"{module}: {len(chosen)} changes", flush=True)
     own = os.getpid()
     code = pytest.main([*arguments, *(str(ROOT / "tests" / test) for test in MODULES[module])], plugins=[forks])
     if os.getpid() != own:

@@ -15,7 +15,6 @@ MODULES = {
     "runtime/protocol/completion.py": ["runtime/test_completion.py"],
     "runtime/protocol/epoch.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
     "runtime/protocol/failures.py": ["runtime/test_failures.py"],
-    "runtime/protocol/job_state.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
     "runtime/protocol/machine.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
     "runtime/protocol/pacing.py": ["runtime/test_pacing.py"],
     "runtime/protocol/restart.py": ["runtime/test_restart.py"],
@@ -80,6 +79,10 @@ changes: milestones 95 and paths 94, of 71 of rounds 86, with a test or a reason
 """
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/channels/channel_state.py": {
+        "return [(_StoredLane(first.channel, 0, first.index, watermark, False, watermark, False, "
+        "frames=0, next=0, skip=0), [])]": "without frames there is nothing to skip",
+    },
     "runtime/channels/rounds.py": {
         "self._last = {key: last for key, last in self._last.items() if last > now}": "a key that stays has the same rounds",
         "header = stored[0][:HEADER_SIZE]": "all frames of the lane get it: any one does",
@@ -88,6 +91,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "checkpoint/paths.py": {
         'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",
+    },
+    "runtime/task/event_times.py": {
+        "further = sorted(time for time in ahead if groups.first <= time[0] <= groups.last)": "a range lies in one subtask",
+    },
+    "state/timers/timing_wheel.py": {
+        "self.tick = -(1 << 62)": "the timers up to the current tick are in order, too, in the heap",
+    },
+    "state/timers/timer_chunks.py": {
+        "known.next = max(known.next, 1 + _NUMBER.unpack(key[-_NUMBER.size :])[0])": "a number may be left out",
     },
     "state/stored/delta.py": {
         "if ends[-1] != size - end:": "pieces that lie elsewhere fail their checksums; only the message differs",

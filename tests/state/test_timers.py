@@ -581,6 +581,74 @@ def test_timers_in_rows_of_their_own_are_read_and_deleted(namespaced: bool, owne
     assert list(again.due(9)) == [(6, owner)]
 
 
+@pytest.mark.parametrize(("namespaced", "owners"), [(False, ["a", 7]), (True, [("a", "n"), (7, 8)])])
+def the_changes_of_timers_come_to_a_store_in_rows_of_their_own(namespaced: bool, owners: list[Any]):
+    here = TimerFamily(STATE, SortedMemory(), groups_of, namespaced=namespaced)
+    store = SortedMemory()
+    for number in (0, 1):
+        for at in range(40):
+            if at % 2 and number:
+                here.delete(at * 5000, owners[0])
+            else:
+                here.register(at * 5000 + number, owners[number])
+        for change in here.collect():
+            for dropped, puts, deletes in here.writes(change):
+                assert not dropped
+                store.write(puts, deletes)
+    assert [key for key, _ in store.scan(b"", b"\xff")] == here.single_rows()
+    there = TimerFamily(STATE, store, groups_of, namespaced=namespaced, bound=0)
+    there.opened()
+    expected = {(at * 5000, owners[0]) for at in range(0, 40, 2)} | {(at * 5000 + 1, owners[1]) for at in range(0, 40, 2)}
+    assert set(there.all()) == expected
+
+
+def test_all_timers_come_in_several_changes_which_drop_nothing(queue: TimerFamily, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timer_family, "_DUMPED", 2)
+    for at in range(5):
+        queue.register(at, "a")
+    changes = list(queue.dump())
+    assert [change.dropped for change in changes] == [False] * 3
+    again = new_queue()
+    for change in changes:
+        again.apply(change, None)
+    again.applied()
+    assert sorted(again.all()) == [(at, "a") for at in range(5)]
+
+
+def the_chunks_of_a_bucket_are_merged_when_most_of_their_timers_are_gone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timer_chunks, "_MOST_REMOVED", 2)
+    store = SortedMemory()
+    chunks = timer_chunks.TimerChunks(STATE, store, lambda keys: [2 for _ in keys], namespaced=False)
+
+    def rows() -> int:
+        return len(list(store.scan(b"", b"\xff")))
+
+    def some(first: int, end: int) -> set[tuple[int, Any]]:
+        return {(at, "a") for at in range(first, end)}
+
+    chunks.write(0, some(0, 10), ())
+    chunks.write(0, (), some(0, 2))
+    assert rows() == 2
+    chunks.write(0, (), some(2, 6))
+    assert rows() == 1
+    chunks.write(0, some(20, 25), ())
+    assert rows() == 2, "the merged ones count no longer"
+    chunks.write(0, (), some(20, 23))
+    assert rows() == 3, "those that were left count"
+    assert chunks.load(0) == some(6, 10) | some(23, 25)
+
+
+def test_timers_in_rows_of_their_own_count_when_chunks_are_merged(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timer_chunks, "_MOST_REMOVED", 2)
+    store = SortedMemory()
+    chunks = timer_chunks.TimerChunks(STATE, store, lambda keys: [2 for _ in keys], namespaced=False)
+    first = {(at, "a") for at in range(10)}
+    store.write([(row, b"") for row in chunks.single_rows(timer_chunks.TimerList.of(first, False))])
+    chunks.write(0, (), {(at, "a") for at in range(3)})
+    assert len(list(store.scan(b"", b"\xff"))) == 11
+    assert chunks.load(0) == {(at, "a") for at in range(3, 10)}
+
+
 def the_earliest_timer_may_be_an_old_one_or_a_new_one(queue: TimerFamily):
     for when in (100, 200, 400):
         queue.register(when, "a")
