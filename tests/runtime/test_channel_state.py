@@ -13,10 +13,19 @@ from effort import examples
 from holdfast.checkpoint.metadata import ListPart
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.runtime.channels.channel_state import ChannelState
+from holdfast.runtime.channels.channel_state import ChannelState, other_inputs
 from holdfast.runtime.channels.channels import InputMerge, Lane
 from holdfast.runtime.plan.plan import InputKind, Vertex
-from holdfast.runtime.records.frames import BARRIER, DATA, Barrier, Frame, encode_barrier, encode_data, pack_frame
+from holdfast.runtime.records.frames import (
+    BARRIER,
+    DATA,
+    HEADER_SIZE,
+    Barrier,
+    Frame,
+    encode_barrier,
+    encode_data,
+    pack_frame,
+)
 from holdfast.runtime.records.spill import FrameStore
 from holdfast.state.keys.key_groups import group_assigner
 
@@ -184,10 +193,9 @@ class Subtasks:
             state.restore(each[n] if before == parallelism else [part for parts in each for part in parts])
         if before == parallelism:
             assert [state.size for state in self.states] == sizes
-            files = self.files
-            again = [[part.elements for part in state.snapshot(self.new_path)[1::2]] for state in self.states]
-            assert again == [[part.elements for part in parts[1::2]] for parts in each]
-            assert self.files == files, "the frames are stored once"
+            for state, parts in zip(self.states, each):
+                again = state.snapshot(self.new_path)
+                assert all(one is other for one, other in zip(again[1::2], parts[1::2], strict=True)), "stored once"
         else:
             self.watermarks = [min(self.watermarks)] * parallelism
 
@@ -284,3 +292,65 @@ def test_channel_state_without_its_frames_is_not_restored(tmp_path):
     cursor, _ = state.snapshot(lambda: "channels/1")
     with pytest.raises(ValueError, match="shorter"):
         waiting(tmp_path, 0, 1, 2, TWO).restore([cursor])
+
+
+def the_records_of_input_that_moves_event_time_are_not_processed_in_rounds(tmp_path):
+    for end, first in ((5, ["a"]), (6, None)):
+        state = waiting(tmp_path, 0, 1, 2, TWO)
+        state.add(1, from_senders(tmp_path, 1, [[[("a", 1)]], [], [], []], end), 5)
+        taken = state.in_rounds(5).take()
+        assert (taken and taken[0].keys) == first
+
+
+def an_epoch_without_records_moves_the_barriers_of_the_one_that_waits(tmp_path):
+    state = waiting(tmp_path, 0, 1, 2, TWO)
+    state.add(1, from_senders(tmp_path, 1, [[[("a", 1)]], [], [], []], 5), 5)
+    held = state.size
+    state.add(2, from_senders(tmp_path, 2, [[], [], [], []], 5, held=True), 5)
+    assert len(state.snapshot(lambda: "channels/1")) == 2
+    assert state.size == held > HEADER_SIZE
+    list(state.oldest(5).frames())
+    state.processed()
+    assert (bool(state), state.held) == (False, True)
+
+
+def a_key_does_not_wait_for_its_records_of_input_that_is_processed(tmp_path):
+    state = waiting(tmp_path, 0, 1, 2, TWO)
+    state.add(1, from_senders(tmp_path, 1, [[[("a", n)] for n in range(9)], [], [], []], 5), 5)
+    state.sort(5)
+    list(state.oldest(5).frames())  # without rounds
+    state.processed()
+    state.add(2, from_senders(tmp_path, 2, [[[("a", 9), ("b", 10)]], [], [], []], 5), 5)
+    merge = state.in_rounds(5)
+    taken = merge.take()
+    assert taken is not None
+    assert (merge.keys, taken[0].keys) == (2, ["a", "b"])
+
+
+def records_without_keys_are_dealt_to_the_new_subtasks(tmp_path):
+    inputs = (InputKind.PLAIN,)
+    merge = InputMerge({(0, 0): Lane(0, False, 5)}, FrameStore(str(tmp_path), 1 << 20))
+    for n in range(4):
+        merge.add(pack_frame(DATA, 1, 0, 0, 0, n, encode_data(Frame(5, [2 * n, 2 * n + 1], None, None))))
+    merge.add(pack_frame(BARRIER, 1, 0, 0, 0, 0, encode_barrier(Barrier(1, "a", 4, 5, False))))
+    merge.verify(1)
+    before = waiting(tmp_path, 0, 1, 2, inputs)
+    before.add(1, merge, 5)
+    assert before.in_rounds(5).take() is None, "rounds are of keys"
+    next(before.oldest(5).frames())
+    merge.cut(1)
+    parts, values = before.snapshot(lambda: "channels/1"), []
+    for subtask in range(2):
+        state = waiting(tmp_path, subtask, 2, 2, inputs)
+        state.restore(parts)
+        values.append([frame.values for frame, _, _ in state.oldest(5).frames() if frame is not None])
+    assert values == [[[1], [4, 5]], [[2, 3], [6, 7]]]
+
+
+def test_channel_state_of_other_inputs_is_told(tmp_path):
+    state = waiting(tmp_path, 0, 1, 2, TWO)
+    state.add(1, from_senders(tmp_path, 1, [[[("a", 1)]], [], [], []], 5), 5)
+    parts = state.snapshot(lambda: "channels/1")
+    kinds = [(InputKind.KEYED, InputKind.PLAIN), TWO]
+    told = [other_inputs(Vertex(1, "v", 1, 128, 1, (), None, inputs), parts) for inputs in kinds]
+    assert told == ["inputs ['KEYED', 'KEYED'], and the program has inputs ['KEYED', 'PLAIN']", ""]

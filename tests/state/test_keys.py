@@ -443,27 +443,12 @@ def a_key_of_a_class_of_the_main_module_is_refused():
 
 
 @QUICK
-@given(st.integers(1, 300).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, m))))
-def the_ranges_of_the_subtasks_part_all_groups(sizes: tuple[int, int]):
-    max_parallelism, parallelism = sizes
-    ranges = [key_group_range(max_parallelism, parallelism, i) for i in range(parallelism)]
-    assert [g for r in ranges for g in range(r.first, r.last + 1)] == list(range(max_parallelism))
-
-
-@QUICK
 @given(st.lists(keys, max_size=20), st.integers(1, 7))
 def the_assigner_sends_a_key_to_the_subtask_whose_range_has_its_group(several: list[Any], parallelism: int):
     assign = group_assigner(128, parallelism, memo_size=3)
     for batch in (several, several[::-1], several):
         for key, subtask in zip(batch, assign(batch), strict=True):
             assert key_group(key, 128) in key_group_range(128, parallelism, subtask)
-
-
-@pytest.mark.parametrize("step", [1, 2, 128, 1000, 2**32, 10**12])
-def test_whole_numbers_spread_over_the_groups(step: int):
-    groups = [key_group(n * step, 128) for n in range(12_800)]
-    assert len(set(groups)) == 128
-    assert max(groups.count(group) for group in range(128)) < 400
 
 
 class Count(KeyedProcessFunction):
