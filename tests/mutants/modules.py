@@ -28,7 +28,7 @@ MODULES = {
     "runtime/time/job_clock.py": ["runtime/test_job_clock.py"],
     "state/backends/canonical.py": ["state/test_keys.py"],
     "state/backends/delta_merge.py": ["state/test_compaction.py"],
-    "state/keys/key_codec.py": ["state/test_keys.py"],
+    "state/keys/key_codec.py": ["state/test_keys.py", "state/test_equal_map_keys.py"],
     "state/keys/key_groups.py": ["state/test_key_groups.py"],
     "state/rows/ttl.py": ["state/test_ttl.py"],
     "state/stored/delta.py": ["state/test_delta.py", "state/test_stored_forms.py"],

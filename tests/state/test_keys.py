@@ -32,7 +32,15 @@ from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.state.cells.codec import RowCodec
 from holdfast.state.cells.column import Column
-from holdfast.state.keys.key_codec import decode_key, decode_keys, encode_key, encode_keys
+from holdfast.state.keys.key_codec import (
+    comparable_keys,
+    decode_key,
+    decode_keys,
+    encode_each,
+    encode_entry,
+    encode_key,
+    encode_keys,
+)
 from holdfast.state.keys.key_groups import group_assigner, key_group, key_group_range, key_grouper
 from holdfast.state.rows.table import DIRTY, RowTable
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
@@ -449,6 +457,46 @@ def the_assigner_sends_a_key_to_the_subtask_whose_range_has_its_group(several: l
     for batch in (several, several[::-1], several):
         for key, subtask in zip(batch, assign(batch), strict=True):
             assert key_group(key, 128) in key_group_range(128, parallelism, subtask)
+
+
+@pytest.mark.parametrize("key", [-(2**63) - 1, -(2**63), 2**63, 2**64 - 1, 2**64, 2**64 + 1])
+def an_integer_at_the_ends_of_64_bits_comes_back(key: int):
+    assert decode_key(encode_key(key)) == key
+    assert decode_keys(encode_keys([key, 1])) == [key, 1]
+    assert [decode_key(stored) for stored in encode_each([key, 1])] == [key, 1]
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+TWICE = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN)
+"""Half past two, which the clocks show twice."""
+
+
+@pytest.mark.parametrize(
+    "key", [1, "a", ("a", 1), datetime.datetime(2026, 1, 1), TWICE.replace(hour=5), (TWICE.replace(hour=1),)]
+)
+def a_key_of_a_map_has_the_stored_form_of_a_key(key: Any):
+    assert encode_entry(key) == encode_key(key)
+    assert comparable_keys([key]) == [key]
+
+
+def a_time_that_the_clocks_show_twice_is_an_instant_as_a_key_and_of_its_zone_in_a_map():
+    for fold in (0, 1):
+        time = TWICE.replace(fold=fold)
+        instant = time.astimezone(datetime.timezone.utc)
+        assert encode_key(time) == encode_key(TWICE) == encode_key(TWICE.astimezone(datetime.timezone.utc))
+        assert encode_entry(time) == encode_entry(TWICE) != encode_entry(instant)
+        assert encode_entry((1, time)) == encode_entry((1, TWICE)) != encode_entry((1, instant))
+        assert comparable_keys([time, (1, time)]) == comparable_keys([TWICE.astimezone(datetime.timezone.utc), (1, TWICE)])
+    assert comparable_keys([]) == []
+    with pytest.raises(TypeError, match="its zone is no ZoneInfo"):
+        encode_entry(TWICE.replace(tzinfo=Shown()))
+
+
+class Shown(datetime.tzinfo):
+    """A zone of the program's own, which sets its clocks back."""
+
+    def utcoffset(self, when: datetime.datetime | None) -> datetime.timedelta:
+        return datetime.timedelta(hours=1 if when is None or when.fold else 2)
 
 
 class Count(KeyedProcessFunction):
