@@ -26,7 +26,7 @@ MODULES = {
     "runtime/task/split_merge.py": ["runtime/test_split_merge.py", "connectors/test_file_source.py"],
     "runtime/time/clock.py": ["runtime/test_event_times.py", "engine/test_operator_contract.py"],
     "runtime/time/job_clock.py": ["runtime/test_job_clock.py"],
-    "state/backends/canonical.py": ["state/test_keys.py"],
+    "state/backends/canonical.py": ["state/test_canonical_parts.py", "state_api/test_bootstrap.py"],
     "state/backends/delta_merge.py": ["state/test_compaction.py"],
     "state/keys/key_codec.py": ["state/test_keys.py", "state/test_equal_map_keys.py"],
     "state/keys/key_groups.py": ["state/test_key_groups.py"],
