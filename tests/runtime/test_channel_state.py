@@ -327,7 +327,7 @@ def a_key_does_not_wait_for_its_records_of_input_that_is_processed(tmp_path):
     assert (merge.keys, taken[0].keys) == (2, ["a", "b"])
 
 
-def records_without_keys_are_dealt_to_the_new_subtasks(tmp_path):
+def the_records_without_keys_are_dealt_to_the_new_subtasks(tmp_path):
     inputs = (InputKind.PLAIN,)
     merge = InputMerge({(0, 0): Lane(0, False, 5)}, FrameStore(str(tmp_path), 1 << 20))
     for n in range(4):

@@ -38,7 +38,7 @@ def the_ranges_of_the_subtasks_part_all_groups(sizes: tuple[int, int]):
 @pytest.mark.parametrize("in_use", sorted({False, compiled.IN_USE}))
 @QUICK
 @given(sizes, st.one_of(*(st.lists(each, min_size=1) for each in (integers, texts, tuples, anything))))
-def each_key_goes_to_the_subtask_whose_range_has_its_group(in_use: bool, sizes: tuple[int, int], keys: list[Any]):
+def a_key_goes_to_the_subtask_whose_range_has_its_group(in_use: bool, sizes: tuple[int, int], keys: list[Any]):
     """Keys of one class, which take short cuts, and mixed ones; again, when some of them are known."""
     max_parallelism, parallelism = sizes
     with pytest.MonkeyPatch.context() as patch:
