@@ -19,7 +19,7 @@ MODULES = {
     "runtime/protocol/pacing.py": ["runtime/test_pacing.py"],
     "runtime/protocol/restart.py": ["runtime/test_restart.py"],
     "runtime/protocol/resumption.py": ["runtime/test_completion.py", "simulator/test_protocol.py"],
-    "runtime/protocol/savepoint_requests.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
+    "runtime/protocol/savepoint_requests.py": ["runtime/test_machine.py"],
     "runtime/protocol/sources.py": ["runtime/test_sources.py", "runtime/test_machine.py"],
     "runtime/protocol/unaligned.py": ["runtime/test_unaligned.py"],
     "runtime/task/event_times.py": ["runtime/test_event_times.py"],

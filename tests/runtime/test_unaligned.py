@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.metadata import CHANNEL_STATE, CheckpointMetadata, ListPart, OperatorCheckpoint, SubtaskState
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.runtime.plan.plan import JobPlan, Vertex
-from holdfast.runtime.plan.task_messages import TaskReport
+from holdfast.runtime.plan.task_messages import Deadline, TaskReport
 from holdfast.runtime.protocol.alarm import Alarm
 from holdfast.runtime.protocol.events import Instant
-from holdfast.runtime.protocol.unaligned import UnalignedCheckpoints, can_be_cut
+from holdfast.runtime.protocol.unaligned import ALIGNMENT_SECONDS, UnalignedCheckpoints, can_be_cut
 from holdfast.runtime.records.frames import Frame
 from holdfast.runtime.task.time_slices import TimeSlices
 
@@ -138,6 +139,34 @@ def the_sources_read_the_less_the_more_input_waits_beyond_half_of_the_bound():
         assert decided.waiting is bool(waits)
         budgets.append(decided.budget(job, 1000))
     assert budgets == [1000, 1000, 1000, 500, 1, 0, 0]
+
+
+def a_checkpoint_that_should_have_no_channel_state_gives_the_subtasks_the_longest_time():
+    job = plan(**ON)
+    found = UnalignedCheckpoints().deadlines(job, aligned=False, longest=True)
+    assert found.keys() == UnalignedCheckpoints().deadlines(job, aligned=False).keys() >= {last(job).id}
+    assert set(found.values()) == {Deadline(ALIGNMENT_SECONDS, ALIGNMENT_SECONDS)}
+
+
+def a_job_that_continues_a_checkpoint_with_channel_state_has_some():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    waits = SubtaskState(lists={CHANNEL_STATE: [ListPart([b"cursor"]), ListPart([b"frame"])]})
+    for states, expected in (([SubtaskState(), waits], True), ([SubtaskState()], False)):
+        decided.completed(reports(job, 0.1, 0.1, 0.1, waits=5000), 1)
+        operators = {"a": OperatorCheckpoint("a", subtasks=states), "b": OperatorCheckpoint("b")}
+        decided.restored(CheckpointMetadata(1, 1, "id", "job", 0, operators=operators))
+        assert (decided.waiting, decided.budget(job, 1000)) == (expected, 1000)
+    decided.restored(None)
+    assert not decided.waiting
+
+
+def the_time_of_an_epoch_without_its_processing_is_averaged_like_that_of_the_subtasks():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    decided.completed(reports(job, 0.1, 0.1, 0.2), 0.5)
+    decided.completed(reports(job, 0.2, 0.2, 0.1), 0.3)  # the rest: 0.3, then 0.1
+    assert deadline(job, decided) == pytest.approx(0.12 + (0.3 - 0.7 * 0.2) / 3)
+    decided.completed(reports(job, 0.12, 0.12, 0.5), 0.1)  # less than the slowest subtask: the clocks differ
+    assert deadline(job, decided) == pytest.approx(0.12 + 0.3 * 0.16 / 3)
 
 
 def a_part_of_a_frame_keeps_its_late_records():
