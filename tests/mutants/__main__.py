@@ -148,7 +148,7 @@ class Forks:
             return True
         limit = max(_SHORTEST_LIMIT, 10 * (time.monotonic() - started))
         for mutant in self._chosen:
-            if mutant.before in self._equivalent:
+            if not {mutant.before, f"{mutant.before} -> {mutant.after}"}.isdisjoint(self._equivalent):
                 continue
             if (code := self._run(mutant, functions, limit)) is not False:
                 return code

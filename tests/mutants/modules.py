@@ -81,9 +81,12 @@ changes: milestones 95 and paths 94, of 71 of rounds 86, with a test or a reason
 EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/channels/channel_state.py": {
         "return [(_StoredLane(first.channel, 0, first.index, watermark, False, watermark, False, "
-        "frames=0, next=0, skip=0), [])]": "without frames there is nothing to skip",
+        "frames=0, next=0, skip=0), [])] -> "
+        "return [(_StoredLane(first.channel, 0, first.index, watermark, False, watermark, False, "
+        "frames=0, next=0, skip= -1), [])]": "without frames there is nothing to skip",
         "self._rounds.forget()": "it frees memory only: a key without waiting records begins as a new one does",
-        "if len(self._timeless(watermark)) < len(self._waiting) or size > _MOST_SORTED:": "one byte more or less",
+        "if len(self._timeless(watermark)) < len(self._waiting) or size > _MOST_SORTED: -> "
+        "if len(self._timeless(watermark)) < len(self._waiting) or size >= _MOST_SORTED:": "one byte more or less",
     },
     "runtime/channels/rounds.py": {
         "self._last = {key: last for key, last in self._last.items() if last > now}": "a key that stays has the same rounds",
@@ -95,13 +98,22 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",
     },
     "runtime/task/event_times.py": {
-        "further = sorted(time for time in ahead if groups.first <= time[0] <= groups.last)": "a range lies in one subtask",
+        "further = sorted(time for time in ahead if groups.first <= time[0] <= groups.last) -> "
+        "further = sorted(time for time in ahead if groups.first <= time[ 1] <= groups.last)": "a range lies in one subtask",
+    },
+    "state/keys/key_groups.py": {
+        "_GOLDEN % (max_parallelism << 32), -> _GOLDEN % (max_parallelism << 33),": "higher bits are masked",
+        "return computed": "the other ways give the same, slower",
+        "if len(memo) < _MOST_INTEGERS:": "it bounds the cache only",
+        "memo.clear()": "it bounds the cache only",
+        "return [digest % max_parallelism for digest in map(_digest, map(_encode, keys))]": "a short cut",
     },
     "state/timers/timing_wheel.py": {
         "self.tick = -(1 << 62)": "the timers up to the current tick are in order, too, in the heap",
     },
     "state/timers/timer_chunks.py": {
-        "known.next = max(known.next, 1 + _NUMBER.unpack(key[-_NUMBER.size :])[0])": "a number may be left out",
+        "known.next = max(known.next, 1 + _NUMBER.unpack(key[-_NUMBER.size :])[0]) -> "
+        "known.next = max(known.next, 2 + _NUMBER.unpack(key[-_NUMBER.size :])[0])": "a number may be left out",
     },
     "state/stored/delta.py": {
         "if ends[-1] != size - end:": "pieces that lie elsewhere fail their checksums; only the message differs",
@@ -113,4 +125,4 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if not front and back and back[0][0] < start:": "an earlier turn of the back gives the same sums",
     },
 }
-"""By module and line: why a change of it leaves the program as it is."""
+"""By module, and line or ``line -> changed line``: why any change of it, or this one, leaves the program as it is."""

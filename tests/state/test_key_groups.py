@@ -35,7 +35,18 @@ def the_ranges_of_the_subtasks_part_all_groups(sizes: tuple[int, int]):
         assert [group in r for group in (r.first - 1, r.first, r.last, r.last + 1)] == [False, True, True, False]
 
 
-@pytest.mark.parametrize("in_use", sorted({False, compiled.IN_USE}))
+@pytest.mark.parametrize("in_use", [False, True])
+def the_integers_go_to_the_subtask_whose_range_has_their_group(in_use: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compiled, "IN_USE", in_use)
+    keys = [*range(-20, 20), 2**63 - 1, -(2**63)]
+    for max_parallelism in (*range(1, 20), 128, 32768):
+        groups = [key_group(key, max_parallelism) for key in keys]
+        for parallelism in range(1, min(20, max_parallelism + 1)):
+            owners = [group * parallelism // max_parallelism for group in groups]
+            assert group_assigner(max_parallelism, parallelism)(keys) == owners, (max_parallelism, parallelism)
+
+
+@pytest.mark.parametrize("in_use", [False, True])
 @QUICK
 @given(sizes, st.one_of(*(st.lists(each, min_size=1) for each in (integers, texts, tuples, anything))))
 def a_key_goes_to_the_subtask_whose_range_has_its_group(in_use: bool, sizes: tuple[int, int], keys: list[Any]):
