@@ -63,7 +63,7 @@ MODULES = {
     "windowing/sessions.py": ["state/test_window_parts.py", "state/test_ends_of_windows.py"],
     "windowing/triggers.py": ["state/test_triggers.py", "state/test_ends_of_windows.py"],
     "table/best.py": ["table/test_tables.py"],
-    "table/changes.py": ["table/test_tables.py"],
+    "table/changes.py": ["table/test_tables.py", "table/test_grouped_streams.py"],
     "table/sliding.py": ["table/test_sliding_windows.py"],
     "table/versions.py": ["table/test_versioned_tables.py"],
     "connectors/file/waiting.py": ["connectors/test_rolling_files.py"],
@@ -93,6 +93,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "header = stored[0][:HEADER_SIZE]": "all frames of the lane get it: any one does",
         "self.keys = 0": "it is read behind `take` only",
         "return Frame(frames[-1].watermark, values, timestamps if timed else None, keys, None, late)": "it gets the lane's",
+    },
+    "checkpoint/log.py": {
+        "self._noted = -_NOTED_S  # when `output_becomes_visible` last made a note -> "
+        "self._noted = _NOTED_S  # when `output_becomes_visible` last made a note": "the monotonic clock is beyond both",
     },
     "checkpoint/paths.py": {
         'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.common.typeinfo import Types
 from holdfast.errors import IncompatibleState
+from holdfast.state.stored import schema as schemas
 from holdfast.state.stored.registry import OperatorSchemaRegistry
 from holdfast.state.stored.schema import (
     ENTRIES,
@@ -287,3 +288,12 @@ def test_no_schema_reads_two_states_with_one_id(monkeypatch: pytest.MonkeyPatch)
     schema = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(kind="map"))
     grown, timed = schema.with_outside("keyed", 0), schema.with_state("event-timers", TIMERS, "time")
     assert joined([grown, timed]) is None
+
+
+def an_operator_has_as_many_states_as_there_are_ids(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schemas, "_FIRST_ENTRIES", 4)
+    registry = OperatorSchemaRegistry("here")
+    assert [registry.state(name, ROWS).id for name in "abc"] == [1, 2, 3]
+    with pytest.raises(IncompatibleState, match="at most 3 states"):
+        registry.state("d", ROWS)
+    assert registry.state("c", ROWS).id == 3

@@ -416,6 +416,21 @@ def the_only_row_of_a_group_can_change_when_the_subtractor_deletes_empty_groups(
     ]
 
 
+def a_row_follows_the_row_that_it_refers_to_and_is_deleted_there():
+    rows = [(1, "x", "X1"), (1, "y", "Y1"), (0, "a", "x"), (1, "x", "X2"), (0, "a", "y"), (1, "x", "X3"), (0, "a", None)]
+
+    def build(env: Any) -> None:
+        left, right = (pairs(env, rows, side, 1).to_table() for side in (0, 1))
+        left.join(right, joined, foreign_key_extractor=str).to_changes().sink_to(LedgerSink("out"))
+
+    assert outcome(build, parallelism=1, budget=1) == [
+        ("a", "x,X1", None),
+        ("a", "x,X2", "x,X1"),
+        ("a", "y,Y1", "x,X2"),
+        ("a", None, "y,Y1"),
+    ]
+
+
 def a_row_whose_value_is_mapped_to_none_is_deleted():
     rows = [(0, "a", 1), (0, "a", 2), (0, "a", 3), (0, "a", None)]
 
