@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast.checkpoint import log as checkpoint_log
+from holdfast.checkpoint import manifests
 from holdfast.checkpoint.entries import FORMAT_VERSION, Takeover, encode_entry
+from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.ids import CheckpointId, LogPosition, epoch_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
@@ -63,6 +67,30 @@ def test_an_overtaken_driver_completes_nothing_more(storage, paths):
         complete(first)
     assert complete(second).checkpoint_id == taken.next_id
     assert second.still_mine()
+
+
+def test_a_driver_is_told_at_once_that_it_was_overtaken_unless_another_thread_is_finding_out(memory, paths):
+    first, _ = new_driver(quick(memory), paths)
+    first.check_ownership_at_once()
+    new_driver(quick(memory), paths)
+    with ThreadPoolExecutor(1) as pool, first._lock:
+        pool.submit(first.check_ownership_at_once).result(timeout=60)
+    with pytest.raises(Fenced, match="another driver took over"):
+        first.check_ownership_at_once()
+
+
+def test_the_first_checkpoint_after_a_takeover_stores_its_changes_only(memory, paths, monkeypatch):
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 1000)
+    files = [ContainedFile(f"state/{uuid.uuid4().hex}", 1, bytes(16)) for _ in range(50)]
+    first, _ = new_driver(quick(memory), paths)
+    complete(first, False, *files)
+    (stored,) = first.owned.retained[0].manifests
+    second, _ = new_driver(quick(memory), paths)
+    complete(second, False, *files, ContainedFile("state/new", 1, bytes(16)))
+    assert second.owned.retained[0].manifests == [stored]
+    third, taken = new_driver(quick(memory), paths)
+    assert len(list(taken.restored.files())) == 52, "those of the state, and the manifest"
+    assert third.owned.retained == second.owned.retained
 
 
 def test_an_overtaken_driver_does_not_take_the_job_back(storage, paths):
