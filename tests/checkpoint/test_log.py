@@ -448,6 +448,16 @@ def test_a_savepoint_is_copied_once_however_often_its_trial_is_begun(storage, pa
     assert driver.take_over(damaged(taken.next_id), savepoint=SAVEPOINT).begins_from_savepoint
 
 
+def test_a_savepoint_whose_copy_has_lost_its_manifest_is_copied_again(memory, paths, monkeypatch):
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    complete(new_driver(quick(memory), paths)[0], output=True)
+    log = CheckpointLog(quick(memory), paths)
+    copied(log, log.take_over(savepoint=SAVEPOINT))
+    (manifest,) = log.owned.retained[0].manifests
+    quick(memory).delete([manifest.path])
+    assert CheckpointLog(quick(memory), paths).take_over(savepoint=SAVEPOINT).begins_from_savepoint
+
+
 def test_a_savepoint_that_was_written_anew_at_its_path_is_another_one(storage, paths, three):
     first, anew = (SAVEPOINT._replace(name=f"{SAVEPOINT.name}#digest={digest}") for digest in "ab")
     log = CheckpointLog(storage, paths)

@@ -101,6 +101,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "checkpoint/paths.py": {
         'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",
     },
+    "runtime/protocol/unaligned.py": {
+        "self._largest = max((report.channel_state for report in reports), default=0) -> "
+        "self._largest = max((report.channel_state for report in reports), default= 1)": "one byte slows no source",
+    },
     "runtime/task/event_times.py": {
         "further = sorted(time for time in ahead if groups.first <= time[0] <= groups.last) -> "
         "further = sorted(time for time in ahead if groups.first <= time[ 1] <= groups.last)": "a range lies in one subtask",
