@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MODULES = {
     "runtime/channels/channel_state.py": ["runtime/test_channel_state.py"],
-    "runtime/channels/channels.py": ["runtime/test_channels.py", "runtime/test_channel_state.py"],
+    "runtime/channels/channels.py": ["runtime/test_router.py", "runtime/test_channels.py", "runtime/test_channel_state.py"],
     "runtime/channels/rounds.py": ["runtime/test_rounds.py"],
     "runtime/operators/windows/pane_sums.py": ["state/test_windows_against_a_model.py"],
     "runtime/plan/autoscaling.py": ["runtime/test_autoscaling.py"],

@@ -1,0 +1,146 @@
+"""Records from the subtasks of one vertex to those of the next: through routers, frames and the merge of the input."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import UserCodeError
+from holdfast.runtime.channels.channels import InputMerge, Router, first_partition, receivers
+from holdfast.runtime.plan.plan import Channel, JobPlan, Partitioning, Vertex
+from holdfast.runtime.records.frames import unpack_header
+from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.user_code import OperatorName
+from holdfast.runtime.time.clock import Passing
+from holdfast.state.keys.key_groups import key_group
+
+WIDE, NARROW = 4, 2
+NAME = OperatorName("sender", "sender")
+SHAPES: dict[str, Any] = {
+    "HASH": lambda stream: stream.key_by(lambda v: v % 7).reduce(max),
+    "REBALANCE": lambda stream: stream.rebalance().map(abs),
+    "RESCALE": lambda stream: stream.rescale().map(abs),
+    "SHUFFLE": lambda stream: stream.shuffle().map(abs),
+    "BROADCAST": lambda stream: stream.broadcast().map(abs),
+    "CUSTOM": lambda stream: stream.partition_custom(lambda key, n: key % n, lambda v: v // 2).map(abs),
+}
+
+
+def plan(shape: Any, sending: int, receiving: int, **config: str) -> JobPlan:
+    """A source, another vertex in its level, a map, and what receives its records."""
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(sending).set_max_parallelism(128)
+    for key, value in config.items():
+        env._configuration.set_string(key, value)
+    env.from_collection([1]).rebalance().map(lambda v: v).set_parallelism(3).print().set_parallelism(3)
+    stream = env.from_collection([1]).rebalance().map(lambda v: v).uid("sender")
+    shape(stream).set_parallelism(receiving).uid("receiver").print().set_parallelism(receiving)
+    return env._plan("job")
+
+
+def vertex_of(job: JobPlan, uid: str) -> Vertex:
+    return next(vertex for vertex in job.vertices if any(chained.uid == uid for chained in vertex.chain))
+
+
+def channel_of(job: JobPlan) -> Channel:
+    (channel,) = [channel for chained in vertex_of(job, "sender").chain for channel in chained.channels]
+    return channel
+
+
+class Sent:
+    """What the subtasks send in an epoch, by the partition of the next stage."""
+
+    def __init__(self, job: JobPlan, **state: Any) -> None:
+        self.job = job
+        self.frames: list[tuple[int, bytes]] = []
+        sender = vertex_of(job, "sender")
+        self.routers = [
+            Router(job, sender, channel_of(job), n, lambda to, frame: self.frames.append((to, frame)), NAME, Passing())
+            for n in range(sender.parallelism)
+        ]
+
+    def received(self, epoch: int = 1) -> list[list[tuple[Any, int | None]]]:
+        """The values of each receiving subtask with their timestamps, in the order of the frames."""
+        for n, router in enumerate(self.routers):
+            router.end(epoch, f"attempt {n}")
+        receiver, found = vertex_of(self.job, "receiver"), []
+        first = first_partition(self.job, receiver)
+        for subtask in range(receiver.parallelism):
+            merge = InputMerge.of(self.job, receiver, subtask, MIN_TIMESTAMP, "unused", 1 << 20)
+            for partition, frame in self.frames:
+                if partition == first + subtask:
+                    assert unpack_header(frame).level == receiver.level
+                    merge.add(frame)
+            merge.verify(epoch)
+            batches = [frame.batch() for frame, _, _ in merge.frames() if frame is not None]
+            found.append([pair for batch in batches for pair in zip(batch.values, batch.stamps())])
+        return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("sending", "receiving"), [(WIDE, NARROW), (NARROW, WIDE), (3, 3), (WIDE, 1)])
+@pytest.mark.parametrize("timed", [False, True])
+def a_record_reaches_the_subtasks_that_its_partitioning_says(shape: str, sending: int, receiving: int, timed: bool):
+    job = plan(SHAPES[shape], sending, receiving)
+    kind = channel_of(job).partitioning
+    sent = Sent(job)
+    for n, router in enumerate(sent.routers):
+        for start in range(0, 60, 20):  # three batches
+            values = [1000 * n + at for at in range(start, start + 20)]
+            router.process(RecordBatch(values, [value + 5 for value in values] if timed else None))
+        router.process(RecordBatch([], [] if timed else None))
+        assert router.records == 60
+    received = sent.received()
+    copies = receiving if kind is Partitioning.BROADCAST else 1
+    assert Counter(value for each in received for value, _ in each) == {
+        1000 * n + at: copies for n in range(sending) for at in range(60)
+    }
+    for subtask, each in enumerate(received):
+        assert all(stamp == (value + 5 if timed else MIN_TIMESTAMP) for value, stamp in each)
+        for n in range(sending):
+            mine = [value for value, _ in each if value // 1000 == n]
+            assert mine == sorted(mine), "in order"
+            if kind is not Partitioning.FORWARD and subtask not in receivers(kind, n, sending, receiving):
+                assert mine == []
+            elif kind in (Partitioning.REBALANCE, Partitioning.RESCALE):
+                assert len(mine) == 60 // len(receivers(kind, n, sending, receiving)), "evenly"
+        if kind is Partitioning.HASH:
+            assert {key_group(value % 7, 128) * receiving // 128 for value, _ in each} <= {subtask}
+        if kind is Partitioning.CUSTOM:
+            assert {value // 2 % receiving for value, _ in each} <= {subtask}
+
+
+def the_subtasks_of_a_rebalance_begin_with_different_receivers():
+    sent = Sent(plan(SHAPES["REBALANCE"], WIDE, WIDE))
+    for n, router in enumerate(sent.routers):
+        router.process(RecordBatch([n], None))
+    assert [value for each in sent.received() for value, _ in each] == [0, 1, 2, 3]
+
+
+def a_frame_is_sent_when_it_is_full_and_holds_records_with_or_without_time():
+    job = plan(SHAPES["RESCALE"], WIDE, WIDE, **{"holdfast.frame.records": "3"})
+    sent = Sent(job)
+    router = sent.routers[1]
+    router.watermark = 7
+    router.process(RecordBatch([1, 2], None))
+    assert sent.frames == []
+    router.process(RecordBatch([3], [30]))
+    assert len(sent.frames) == 1, "records with a time have a frame of their own"
+    router.process(RecordBatch([4, 5], [40, 50]))
+    assert len(sent.frames) == 2
+    assert sent.received()[1] == [(1, MIN_TIMESTAMP), (2, MIN_TIMESTAMP), (3, 30), (4, 40), (5, 50)]
+    sent.frames.clear()
+    for each in sent.routers:
+        each.begin()
+    assert sent.received(2) == [[], [], [], []]
+
+
+@pytest.mark.parametrize("wrong", [-1, NARROW, "a", None, 0.5])
+def a_partitioner_that_returns_no_subtask_is_told(wrong: Any):
+    sent = Sent(plan(lambda stream: stream.partition_custom(lambda key, n: wrong, lambda v: v).map(abs), WIDE, NARROW))
+    with pytest.raises(UserCodeError, match=f"must return a whole number from 0 to {NARROW - 1}"):
+        sent.routers[0].process(RecordBatch([1], None))
