@@ -1,0 +1,77 @@
+"""The best rows of a group, change by change, against a sorted list."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
+from holdfast.common.typeinfo import Types
+from holdfast.errors import IncompatibleState
+from holdfast.table.best import Best
+from holdfast.testing import OneInputTestHarness
+
+
+@settings(deadline=None, max_examples=examples(40))
+@given(
+    descending=st.booleans(),
+    phases=st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.integers(0, 2),
+            st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 4)), max_size=25),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def the_best_rows_are_found_whatever_changes(descending: bool, phases: list[Any]):
+    """In each phase, a program with another number of rows and another offset goes on; of equal rows the first is better."""
+    rows: dict[str, tuple[int, int]] = {}
+    snapshot, held = None, None
+    for number, (n, offset, changes) in enumerate(phases):
+        best = Best(n, lambda value: value, descending, offset)
+
+        def build(stream: Any, best: Best = best) -> Any:
+            return stream.key_by(lambda change: change[0], Types.STRING()).process(best)
+
+        with OneInputTestHarness(build, snapshot=snapshot) as harness:
+            for at, (key, value) in enumerate(changes):
+                if value is None:
+                    if key not in rows:
+                        continue
+                    del rows[key]
+                elif key not in rows or rows[key][0] != value:
+                    rows[key] = value, 1000 * number + at
+                harness.process_element(("group", value, None, key))
+                for _, new, old in harness.extract_output_values():
+                    assert old == held
+                    held = new
+                harness.clear_output()
+                order = sorted(rows.values(), key=lambda row: (-row[0] if descending else row[0], row[1]))
+                assert (held or []) == [value for value, _ in order][offset : offset + n]
+            snapshot = harness.snapshot()
+
+
+def test_the_smallest_rows_do_not_go_on_from_the_largest():
+    programs = [Best(2, lambda value: value, descending, 0) for descending in (True, False)]
+    for (stored, now), told in zip(itertools.permutations(programs), ("largest.*smallest", "smallest.*largest")):
+        with pytest.raises(IncompatibleState, match=told):
+            now.continuing(stored.definition())
+
+
+def a_value_of_the_best_rows_that_becomes_nan_or_a_number_is_told_once():
+    def build(stream: Any) -> Any:
+        return stream.key_by(lambda change: change[0], Types.STRING()).process(Best(2, lambda value: value[0], True, 0))
+
+    with OneInputTestHarness(build) as harness:
+        told = []
+        for value in (1.0, float("nan"), float("nan"), 2.0, 2.0, float("nan")):
+            harness.process_element(("group", (5, value), None, "a"))
+            told += [repr(new) for _, new, _ in harness.extract_output_values()]
+            harness.clear_output()
+    assert told == ["[(5, 1.0)]", "[(5, nan)]", "[(5, 2.0)]", "[(5, nan)]"]
