@@ -88,6 +88,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if len(self._timeless(watermark)) < len(self._waiting) or size > _MOST_SORTED: -> "
         "if len(self._timeless(watermark)) < len(self._waiting) or size >= _MOST_SORTED:": "one byte more or less",
     },
+    "runtime/channels/channels.py": {
+        "self._open: dict[int, Frame] = {}": "`begin` sets it",
+        "self._frames: dict[int, int] = {}": "`begin` sets it",
+        "return plain_keys(keys) if isinstance(keys, ColumnKeys) else set(map(type, keys)) <= _PLAIN_KEYS -> "
+        "pass": "a short cut",
+    },
     "runtime/channels/rounds.py": {
         "self._last = {key: last for key, last in self._last.items() if last > now}": "a key that stays has the same rounds",
         "header = stored[0][:HEADER_SIZE]": "all frames of the lane get it: any one does",

@@ -320,11 +320,11 @@ def a_key_does_not_wait_for_its_records_of_input_that_is_processed(tmp_path):
     state.sort(5)
     list(state.oldest(5).frames())  # without rounds
     state.processed()
-    state.add(2, from_senders(tmp_path, 2, [[[("a", 9), ("b", 10)]], [], [], []], 5), 5)
+    state.add(2, from_senders(tmp_path, 2, [[[("b", 9), ("a", 10)]], [], [], []], 5), 5)
     merge = state.in_rounds(5)
     taken = merge.take()
     assert taken is not None
-    assert (merge.keys, taken[0].keys) == (2, ["a", "b"])
+    assert (merge.keys, taken[0].keys) == (2, ["b", "a"])
 
 
 def the_records_without_keys_are_dealt_to_the_new_subtasks(tmp_path):
@@ -345,6 +345,19 @@ def the_records_without_keys_are_dealt_to_the_new_subtasks(tmp_path):
         state.restore(parts)
         values.append([frame.values for frame, _, _ in state.oldest(5).frames() if frame is not None])
     assert values == [[[1], [4, 5]], [[2, 3], [6, 7]]]
+
+
+def the_frames_of_each_epoch_are_stored_once_also_by_the_subtask_that_restores_them(tmp_path):
+    state = waiting(tmp_path, 0, 1, 2, TWO)
+    for epoch in (1, 2, 3):  # they move event time: they are not joined
+        state.add(epoch, from_senders(tmp_path, epoch, [[[("a", epoch)]], [], [], []], 5 + epoch), 5)
+    parts = state.snapshot(lambda: "channels/1")
+    assert len(parts) == 6
+    restored = waiting(tmp_path, 0, 1, 2, TWO)
+    restored.restore(parts)
+    again = restored.snapshot(lambda: "channels/2")
+    assert again == parts
+    assert all(one is other for one, other in zip(again[1::2], parts[1::2], strict=True))
 
 
 def test_channel_state_of_other_inputs_is_told(tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from holdfast.common.formats.columns import Columns
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import UserCodeError
@@ -88,6 +91,7 @@ def a_record_reaches_the_subtasks_that_its_partitioning_says(shape: str, sending
     job = plan(SHAPES[shape], sending, receiving)
     kind = channel_of(job).partitioning
     sent = Sent(job)
+    assert {router.target for router in sent.routers} == {vertex_of(job, "receiver").id}
     for n, router in enumerate(sent.routers):
         for start in range(0, 60, 20):  # three batches
             values = [1000 * n + at for at in range(start, start + 20)]
@@ -144,3 +148,46 @@ def a_partitioner_that_returns_no_subtask_is_told(wrong: Any):
     sent = Sent(plan(lambda stream: stream.partition_custom(lambda key, n: wrong, lambda v: v).map(abs), WIDE, NARROW))
     with pytest.raises(UserCodeError, match=f"must return a whole number from 0 to {NARROW - 1}"):
         sent.routers[0].process(RecordBatch([1], None))
+
+
+def the_frames_of_a_channel_to_a_later_level_take_the_way_through_the_level_between():
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(2).set_max_parallelism(128)
+    stream = env.from_collection([1]).rebalance().map(lambda v: v).uid("sender")
+    between = stream.rebalance().map(abs).uid("between")
+    between.union(stream).key_by(lambda v: v).reduce(max).uid("receiver").set_parallelism(7).print().set_parallelism(7)
+    job = env._plan("job")
+    sender, receiver = vertex_of(job, "sender"), vertex_of(job, "receiver")
+    assert (sender.level, vertex_of(job, "between").level, receiver.level) == (1, 2, 3)
+    channels = [channel for chained in sender.chain for channel in chained.channels]
+    for channel in channels:
+        frames: list[tuple[int, bytes]] = []
+        router = Router(job, sender, channel, 0, lambda to, frame, into=frames: into.append((to, frame)), NAME, Passing())
+        router.process(RecordBatch(list(range(40)), None))
+        router.end(1, "a")
+        headers = [unpack_header(frame) for _, frame in frames]
+        assert {header.level for header in headers} == {2 if channel.target != receiver.id else 3}
+        assert [to for to, _ in frames] == [header.partition % 2 for header in headers]
+        assert {header.partition for header in headers} == set(range(2 if channel.target != receiver.id else 7))
+
+
+@pytest.mark.parametrize("receiving", [NARROW, 1])
+def a_key_that_no_subtask_can_have_is_told(receiving: int):
+    sent = Sent(plan(lambda stream: stream.key_by(lambda v: [v]).reduce(max), WIDE, receiving))
+    with pytest.raises(UserCodeError, match="a key must be hashable"):
+        sent.routers[0].process(RecordBatch([1], None))
+
+
+@pytest.mark.parametrize("shape", ["REBALANCE", "SHUFFLE"])
+@pytest.mark.parametrize("timed", [False, True])
+def the_rows_of_columns_are_spread_with_their_times(shape: str, timed: bool):
+    sent = Sent(plan(SHAPES[shape], WIDE, NARROW))
+    for n, router in enumerate(sent.routers):
+        numbers = list(range(60 * n, 60 * n + 60))
+        columns = Columns(pa.RecordBatch.from_pydict({"n": numbers})).as_list()
+        router.process(RecordBatch(columns, array("q", [each + 5 for each in numbers]) if timed else None))
+    received = sent.received()
+    assert sorted(row.n for each in received for row, _ in each) == list(range(60 * WIDE))
+    assert all(stamp == (row.n + 5 if timed else MIN_TIMESTAMP) for each in received for row, stamp in each)
+    if shape == "REBALANCE":
+        assert [len(each) for each in received] == [30 * WIDE] * NARROW
