@@ -75,3 +75,17 @@ def a_value_of_the_best_rows_that_becomes_nan_or_a_number_is_told_once():
             told += [repr(new) for _, new, _ in harness.extract_output_values()]
             harness.clear_output()
     assert told == ["[(5, 1.0)]", "[(5, nan)]", "[(5, 2.0)]", "[(5, nan)]"]
+
+
+def a_program_that_keeps_more_rows_knows_how_many_were_kept_before_it():
+    def program(n: int, offset: int) -> Best:
+        return Best(n, lambda value: value, True, offset)
+
+    first = program(2, 1).definition()
+    assert program(2, 1).continuing(first).definition() == first
+    wider = program(5, 0).continuing(first).definition()
+    assert wider["shorter"] == [3]
+    assert program(7, 0).continuing(wider).definition()["shorter"] == [3, 5]
+    assert program(1, 3).continuing(wider).definition()["shorter"] == [3]
+    of_an_earlier_release = {"n": 2, "descending": True, "shorter": []}
+    assert program(3, 0).continuing(of_an_earlier_release).definition()["shorter"] == [2]
