@@ -62,7 +62,7 @@ MODULES = {
     "windowing/evictors.py": ["state/test_window_parts.py", "state/test_ends_of_windows.py"],
     "windowing/sessions.py": ["state/test_window_parts.py", "state/test_ends_of_windows.py"],
     "windowing/triggers.py": ["state/test_triggers.py", "state/test_ends_of_windows.py"],
-    "table/best.py": ["table/test_best_rows.py", "table/test_tables.py"],
+    "table/best.py": ["table/test_best_rows.py"],
     "table/changes.py": ["table/test_tables.py", "table/test_grouped_streams.py"],
     "table/sliding.py": ["table/test_sliding_windows.py"],
     "table/versions.py": ["table/test_versioned_tables.py"],
