@@ -132,6 +132,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "state/stored/delta.py": {
         "if ends[-1] != size - end:": "pieces that lie elsewhere fail their checksums; only the message differs",
     },
+    "table/best.py": {
+        "change = (self._changes.value() or 0) + 1 -> change = (self._changes.value() or 0) + 2": "a number may be left out",
+    },
     "runtime/operators/windows/paned_windows.py": {
         "self._drop_until(min(window[1] - 1, time))": "no later window reads it; it goes at the end of the advance",
     },
