@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.common.typeinfo import Types
+from holdfast.common.types import Row
 from holdfast.errors import IncompatibleState
 from holdfast.table.best import Best
 from holdfast.testing import OneInputTestHarness
@@ -89,3 +92,41 @@ def a_program_that_keeps_more_rows_knows_how_many_were_kept_before_it():
     assert program(1, 3).continuing(wider).definition()["shorter"] == [3]
     of_an_earlier_release = {"n": 2, "descending": True, "shorter": []}
     assert program(3, 0).continuing(of_an_earlier_release).definition()["shorter"] == [2]
+
+
+@dataclass
+class Player:
+    """Equal to another one of its score."""
+
+    score: int
+    city: str = field(compare=False)
+
+
+SIMILAR: list[tuple[Any, Any]] = [
+    (1, 1.0),
+    (1, True),
+    ("a", "b"),
+    ((1, "a"), (1, "b")),
+    ((1, "a"), (1, "a", None)),
+    ((1, "a"), [1, "a"]),
+    ([Player(1, "Pune")], [Player(1, "Delhi")]),
+    ({"a": 1}, {"a": 1.0}),
+    ({"a": 1}, {"b": 1}),
+    (Row(a=1), Row(b=1)),
+    (Row(a=1), Row(a=True)),
+    (Player(1, "Pune"), Player(1, "Delhi")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SIMILAR, ids=str)
+def a_value_that_becomes_a_similar_one_is_told_and_one_that_stays_is_not(one: Any, other: Any):
+    def build(stream: Any) -> Any:
+        return stream.key_by(lambda change: change[0], Types.STRING()).process(Best(2, lambda value: 0, True, 0))
+
+    with OneInputTestHarness(build) as harness:
+        told = []
+        for value in (one, copy.deepcopy(one), other, copy.deepcopy(other), one):
+            harness.process_element(("group", value, None, "a"))
+            told += [repr(new) for _, new, _ in harness.extract_output_values()]
+            harness.clear_output()
+    assert told == [repr([one]), repr([other]), repr([one])]
