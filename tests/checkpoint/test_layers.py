@@ -122,7 +122,20 @@ def test_counted_references_are_those_of_the_checkpoints_that_are_known(history,
             before = {f.path for c in (gone, *known) for f in c.files()}
             after = {f.path for c in known for f in c.files()}
             assert set(references.remove(gone)) == before - after
+            assert not any(path in references for path in before - after)
         assert len(references) == len({f.path for c in known for f in c.files()})
+        assert all(f.path in references for c in known for f in c.files())
+
+
+def a_file_of_a_state_that_many_checkpoints_share_is_gone_with_the_last_of_them():
+    file = ContainedFile("shared", 1, bytes(16))
+    shared = OperatorCheckpoint("op", subtasks=[SubtaskState([KeyedHandle(0, 1, deltas=[file])])])
+    several = [msgspec.structs.replace(NOTHING, checkpoint_id=n, operators={"op": shared}) for n in range(4)]
+    references = References()
+    for checkpoint in several:
+        references.add(checkpoint)
+    assert [references.remove(checkpoint) for checkpoint in several] == [[], [], [], ["shared"]]
+    assert len(references) == 0
 
 
 @settings(max_examples=examples(12), deadline=None)

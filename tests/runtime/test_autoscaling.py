@@ -73,6 +73,23 @@ def a_job_that_keeps_up_at_the_target_keeps_its_parallelism() -> None:
     assert job.decisions == []
 
 
+@pytest.mark.parametrize(("arriving", "parallelism"), [(148, 4), (320, 4), (332, 4), (130, 2), (350, 5)])
+def a_job_whose_load_is_close_to_the_target_keeps_its_parallelism(arriving: int, parallelism: int) -> None:
+    """At 4 subtasks of 100 records a second each, it is close from 140 (half the target) to 340 (half of what is above)."""
+    job = Job(parallelism=4)
+    job.run(100, arriving)
+    assert job.parallelism == parallelism
+
+
+def the_load_is_that_of_the_latest_window() -> None:
+    job = Job()
+    job.run(300, arriving=140)
+    job.run(15, arriving=185)
+    assert job.decisions == []
+    job.run(15, arriving=185)
+    assert [wanted for _, wanted in job.decisions] == [3]
+
+
 def a_backlog_raises_the_parallelism_until_it_is_worked_off_and_then_lowers_it() -> None:
     job = Job()
     job.run(120, arriving=400)
