@@ -126,6 +126,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "memo.clear()": "it bounds the cache only",
         "return [digest % max_parallelism for digest in map(_digest, map(_encode, keys))]": "a short cut",
     },
+    "state/backends/delta_merge.py": {
+        "while at < len(deltas) and (at < first + _LEAST or merge.memory <= _AT_ONCE): -> "
+        "while at < len(deltas) and (at < first + _LEAST or merge.memory < _AT_ONCE):": "one byte more or less",
+    },
     "state/timers/timing_wheel.py": {
         "self.tick = -(1 << 62)": "the timers up to the current tick are in order, too, in the heap",
     },

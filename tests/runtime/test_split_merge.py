@@ -54,6 +54,20 @@ def the_split_with_the_lowest_watermark_is_read_first_whatever_its_timestamps():
     assert read == [("a", 1, 50), ("b", 900, 10), ("b", 901, 20), ("b", 902, 55), ("a", 2, 60)]
 
 
+def the_records_behind_an_empty_batch_are_read_and_a_split_with_records_is_heard(monkeypatch: pytest.MonkeyPatch):
+    def read(self: Reader, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        for record in self._records[part.split]:
+            yield Batch([], [])
+            yield Batch([record], [record[1]])
+        yield Batch([], [])
+
+    monkeypatch.setattr(Reader, "read", read)
+    records: dict[str, list[Any]] = {"a": [("a", 1), ("a", 3)], "b": [("b", 2)], "c": []}
+    merged = merge(WatermarkStrategy.for_monotonous_timestamps(), records, {"d": SplitTime(7)})
+    assert [batch.values for batch, *_ in merged.batches()] == [[("a", 1)], [("b", 2)], [("a", 3)]]
+    assert {name: split.heard for name, split in merged.splits.items()} == {"a": True, "b": True, "c": False, "d": False}
+
+
 def a_split_that_is_idle_does_not_hold_the_watermark_back_and_is_active_again_with_its_first_record():
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     splits = {"a": SplitTime(5), "b": SplitTime(2, idle=True), "c": SplitTime(3, idle=True)}

@@ -292,3 +292,12 @@ def a_delta_trigger_compares_with_the_last_element_that_fired():
 )
 def a_message_names_a_part_of_windows_by_its_arguments(part: Any, called: str):
     assert repr(part) == called
+
+
+@pytest.mark.parametrize(("size", "offset"), [(0, 0), (-1, 0), (10, 10), (10, -10), (1, 1)])
+def a_tumbling_window_of_no_size_or_with_an_offset_as_large_is_refused(size: int, offset: int):
+    for windows in (TumblingEventTimeWindows, TumblingProcessingTimeWindows):
+        with pytest.raises(ConfigurationError, match="must be positive" if size <= 0 else "must be smaller"):
+            windows(size, offset)
+        assert windows(1, 0).arguments == (1, 0)
+        assert windows(10, -9).arguments == (10, -9)
