@@ -6,7 +6,7 @@ MODULES = {
     "runtime/channels/channel_state.py": ["runtime/test_channel_state.py"],
     "runtime/channels/channels.py": ["runtime/test_router.py", "runtime/test_channels.py", "runtime/test_channel_state.py"],
     "runtime/channels/rounds.py": ["runtime/test_rounds.py"],
-    "runtime/operators/windows/pane_sums.py": ["state/test_windows_against_a_model.py"],
+    "runtime/operators/windows/pane_sums.py": ["runtime/test_pane_sums.py", "state/test_windows_against_a_model.py"],
     "runtime/plan/autoscaling.py": ["runtime/test_autoscaling.py"],
     "runtime/plan/event_time.py": ["runtime/test_late_records.py", "runtime/test_split_merge.py"],
     "runtime/plan/redistribution.py": ["runtime/test_redistribution.py", "runtime/test_completion.py"],
