@@ -66,7 +66,7 @@ MODULES = {
     "table/changes.py": ["table/test_tables.py", "table/test_grouped_streams.py"],
     "table/sliding.py": ["table/test_sliding_windows.py"],
     "table/versions.py": ["table/test_versioned_tables.py"],
-    "connectors/file/waiting.py": ["connectors/test_rolling_files.py"],
+    "connectors/file/waiting.py": ["connectors/test_rolling_decisions.py", "connectors/test_rolling_files.py"],
     "connectors/kafka/sink/committer.py": ["simulator/test_kafka_committer.py", "simulator/test_protocol.py"],
 }
 """By module, below ``src/holdfast``: files below ``tests``, the quickest first.
