@@ -90,6 +90,19 @@ def the_load_is_that_of_the_latest_window() -> None:
     assert [wanted for _, wanted in job.decisions] == [3]
 
 
+def the_load_before_a_rescaling_does_not_count_after_it() -> None:
+    autoscaler, parallelism = scaler(AutoscalerSettings(1, 8, 0.7, stabilization_seconds=20, window_seconds=60)), 2
+    decisions = []
+    for second in range(1, 80):
+        load = 1.0 if parallelism == 2 else 0.75
+        busy = VertexStats("v0", "count", parallelism, busy_ms=1000 * load * parallelism)
+        wanted = autoscaler.observe(EpochStats(second, 0, 1000, 100, 0, vertices=(busy,)), parallelism, float(second))
+        if wanted is not None:
+            decisions.append(wanted)
+            parallelism = wanted
+    assert decisions == [3]
+
+
 def a_backlog_raises_the_parallelism_until_it_is_worked_off_and_then_lowers_it() -> None:
     job = Job()
     job.run(120, arriving=400)

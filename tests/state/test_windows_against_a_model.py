@@ -121,10 +121,9 @@ class WindowMachine(RuleBasedStateMachine):
         keys, times = [key for key, _ in frame], [now + distance for _, distance in frame]
         values = list(range(1, len(frame) + 1))
         results, late = [], []
-        elements = sorted(
-            ((time - (time - OFFSET) % SIZE, value, key, time) for value, key, time in zip(values, keys, times))
-        )
-        for start, value, key, time in elements:
+        # Those of windows that are over are late, or fire them again, in the order of their arrival.
+        for value, key, time in zip(values, keys, times):
+            start = time - (time - OFFSET) % SIZE
             if start + SIZE - 1 + self.lateness <= self.time:
                 late.append((value, time))
                 continue
