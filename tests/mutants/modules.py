@@ -91,6 +91,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/channels/channels.py": {
         "self._open: dict[int, Frame] = {}": "`begin` sets it",
         "self._frames: dict[int, int] = {}": "`begin` sets it",
+        "self.records = 0 -> self.records = -1": "`begin` sets it",
         "return plain_keys(keys) if isinstance(keys, ColumnKeys) else set(map(type, keys)) <= _PLAIN_KEYS -> "
         "pass": "a short cut",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections import Counter
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from holdfast import compiled
 from holdfast.common.formats.columns import Columns
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import StreamExecutionEnvironment
@@ -80,6 +82,9 @@ class Sent:
                     merge.add(frame)
             merge.verify(epoch)
             batches = [frame.batch() for frame, _, _ in merge.frames() if frame is not None]
+            if channel_of(self.job).partitioning is Partitioning.HASH:
+                select: Any = channel_of(self.job).key_selector
+                assert all(list(batch.keys or ()) == [select(value) for value in batch.values] for batch in batches)
             found.append([pair for batch in batches for pair in zip(batch.values, batch.stamps())])
         return found
 
@@ -87,7 +92,11 @@ class Sent:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("sending", "receiving"), [(WIDE, NARROW), (NARROW, WIDE), (3, 3), (WIDE, 1)])
 @pytest.mark.parametrize("timed", [False, True])
-def a_record_reaches_the_subtasks_that_its_partitioning_says(shape: str, sending: int, receiving: int, timed: bool):
+@pytest.mark.parametrize("in_use", [False, True])
+def a_record_reaches_the_subtasks_that_its_partitioning_says(
+    shape: str, sending: int, receiving: int, timed: bool, in_use: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiled, "IN_USE", in_use)
     job = plan(SHAPES[shape], sending, receiving)
     kind = channel_of(job).partitioning
     sent = Sent(job)
@@ -191,3 +200,18 @@ def the_rows_of_columns_are_spread_with_their_times(shape: str, timed: bool):
     assert all(stamp == (row.n + 5 if timed else MIN_TIMESTAMP) for each in received for row, stamp in each)
     if shape == "REBALANCE":
         assert [len(each) for each in received] == [30 * WIDE] * NARROW
+
+
+def the_rows_of_columns_have_the_keys_that_a_function_gives_them():
+    sent = Sent(plan(lambda stream: stream.key_by(lambda row: row.n % 7).reduce(max), 1, NARROW))
+    sent.routers[0].process(RecordBatch(Columns(pa.RecordBatch.from_pydict({"n": list(range(40))})).as_list(), None))
+    received = sent.received()
+    assert sorted(row.n for each in received for row, _ in each) == list(range(40))
+    assert all(key_group(row.n % 7, 128) * NARROW // 128 == n for n, each in enumerate(received) for row, _ in each)
+
+
+def an_element_that_cannot_be_pickled_is_told():
+    sent = Sent(plan(SHAPES["RESCALE"], WIDE, NARROW))
+    sent.routers[0].process(RecordBatch([threading.Lock()], None))
+    with pytest.raises(UserCodeError, match="cannot be pickled"):
+        sent.routers[0].end(1, "a")
