@@ -18,7 +18,7 @@ MODULES = {
     "runtime/protocol/machine.py": ["runtime/test_machine.py", "simulator/test_protocol.py"],
     "runtime/protocol/pacing.py": ["runtime/test_pacing.py"],
     "runtime/protocol/restart.py": ["runtime/test_restart.py"],
-    "runtime/protocol/resumption.py": ["runtime/test_completion.py", "simulator/test_protocol.py"],
+    "runtime/protocol/resumption.py": ["runtime/test_completion.py", "engine/test_restore_check.py"],
     "runtime/protocol/savepoint_requests.py": ["runtime/test_machine.py"],
     "runtime/protocol/sources.py": ["runtime/test_sources.py", "runtime/test_machine.py"],
     "runtime/protocol/unaligned.py": ["runtime/test_unaligned.py"],
@@ -71,11 +71,17 @@ MODULES = {
 }
 """By module, below ``src/holdfast``: files below ``tests``, the quickest first.
 
-What was noticed when it was last measured, in percent; a module that is not here has not been. Of all changes: triggers and
-continuous_triggers 100, pacing 98, failures 97, event_time 92, evictors 91, counts 88, completion 86, sessions 85. Of 13 to
-30 drawn ones: restart 100, redistribution 96, versions 95, timers, alarm, layers, retention and takeover 90,
-element_triggers and job_clock 85. Of 6 or less: alignment 100. Of 16, sources 50, by the quickest of its tests alone. Of all
-changes: milestones 95 and paths 94, of 71 of rounds 86, with a test or a reason since then for each change that was left.
+What was noticed when it was last measured, in percent. Of all changes: triggers and continuous_triggers 100, pacing 98,
+failures 97, milestones 95, paths 94, event_time 92, evictors 91, counts 88, completion 86, sessions 85. Of 13 to 36 drawn
+ones: restart, timer_ticks and pane_sums 100, redistribution 96, versions 95, channel_state 94, timing_wheel 93,
+references 92, timers, alarm, layers, retention and takeover 90, best 86, element_triggers and job_clock 85; of 71 of
+rounds 86. Of 8 to 12: clock, savepoint_requests, ttl, entry_pieces, sliding and waiting 100, event_times 91, log and
+unaligned 89, schema 88. Of 6 or less: delta and alignment 100. Of 16, sources 50, by the quickest of its tests alone.
+
+With a test or a reason since then for each change that was left (autoscaling: but one), and not measured again: key_codec
+77 of 13, key_groups 78 of 51, channels 74 of 19, autoscaling 83 of 12, timer_family 82 of 11, changes 80 of 10,
+timer_chunks 69 of 13, canonical 50 of 12, split_merge 75 of 8, delta_merge and assigners 83 of 6. Not measured: epoch,
+machine and committer, whose tests take minutes a change, and resumption with its present tests.
 """
 
 EQUIVALENT: dict[str, dict[str, str]] = {
@@ -104,6 +110,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "checkpoint/log.py": {
         "self._noted = -_NOTED_S  # when `output_becomes_visible` last made a note -> "
         "self._noted = _NOTED_S  # when `output_becomes_visible` last made a note": "the monotonic clock is beyond both",
+    },
+    "checkpoint/references.py": {
+        "return False -> pass": "None is false, too",
     },
     "checkpoint/paths.py": {
         'return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"': "eleven or thirteen digits are as good",
