@@ -99,7 +99,10 @@ def measure(context: Any, directory: Path) -> dict[str, float]:
             if "holdfast.runtime.slots.slot_main" in command and str(directory) in command:
                 slots.append(process)
             elif process in me.children(recursive=True):
-                (java if "java" in process.name() else workers).append(process)
+                if "java" in process.name():
+                    java.append(process)
+                elif "pyspark.daemon" in command or "holdfast.runtime" in command:
+                    workers.append(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
     rss, threads, fds = sums([me])
