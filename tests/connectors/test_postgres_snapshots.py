@@ -13,7 +13,7 @@ from postgres_server import ORDERS, PostgresServer
 
 from holdfast.common import Types
 from holdfast.connectors.postgres.enumerator import PostgresCdcEnumerator
-from holdfast.errors import ConfigurationError, ServiceUnavailable
+from holdfast.errors import ServiceUnavailable
 
 NOTES = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 
@@ -62,7 +62,7 @@ def a_table_that_was_rewritten_just_before_its_lock_is_not_taken_for_an_empty_on
 
     monkeypatch.setattr(PostgresCdcEnumerator, "_hold", late)
     run = started(start=False)
-    with pytest.raises(ConfigurationError, match="orders was rewritten while the snapshot was taken; start again"):
+    with pytest.raises(ServiceUnavailable, match="orders was rewritten while the snapshot was taken; start again"):
         run.start()
     monkeypatch.undo()
     replica = Replica()

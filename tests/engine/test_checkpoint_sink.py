@@ -6,11 +6,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Row, RowKind, Types, WatermarkStrategy
 from holdfast.connectors.base import Sink
@@ -221,6 +223,19 @@ def test_what_attempts_have_left_is_deleted_while_the_job_runs(tmp_path, monkeyp
     lab.run()
     assert calls.all == ALL
     assert parts(tmp_path) == []
+
+
+def test_what_a_driver_was_writing_when_it_died_is_deleted_by_the_next_one(tmp_path):
+    lab = job(CheckpointSink("out", Calls()), tmp_path)
+    assert not lab._run_until("after complete", 2)
+    area = next((tmp_path / "checkpoints").glob("*/sinks/out/*"))
+    part, marker = f"{1:010d}-{99:020d}-{0:05d}-{'a' * 32}", f"done-{99:020d}"
+    for name in (part, marker):
+        Path(JobPaths.part_file(str(area / name))).write_bytes(b"half of")
+    calls = Calls()
+    job(CheckpointSink("out", calls), tmp_path).run()
+    assert calls.ids, "the unfinished marker does not count"
+    assert [path.rpartition("/")[2][:5] for path in staged(tmp_path)] == ["done-"]
 
 
 def test_many_rows_are_in_several_parts(tmp_path, monkeypatch):

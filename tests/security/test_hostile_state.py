@@ -245,7 +245,8 @@ def test_hostile_indexes_of_a_file_that_arrives_are_read_or_refused(tmp_path: Pa
     look_ups(tmp_path, "f.sst", sst_file(INDEX))
     with pytest.raises(CorruptFile):
         look_ups(tmp_path, "f.sst", sst_file(huge))
-    check_read_or_refused("index", INDEX, lambda data: look_ups(tmp_path, "f.sst", sst_file(data)), 300, [huge])
+    far = IndexForm(True, True).packed([IndexEntry(bytes([65 + n]) * 9, Block(1 << 63, 1)) for n in range(40)])
+    check_read_or_refused("index", INDEX, lambda data: look_ups(tmp_path, "f.sst", sst_file(data)), 300, [huge, far])
     check_read_or_refused("properties", PROPERTIES, lambda data: look_ups(tmp_path, "f.sst", sst_file(INDEX, data)), 100)
 
 

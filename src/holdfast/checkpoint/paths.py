@@ -283,12 +283,16 @@ class JobPaths:
         return path.endswith(PART_SUFFIX)
 
     @staticmethod
+    def whole(path: str) -> str:
+        """The path for which a `part_file` was written; any other path as it is."""
+        match = _PART.fullmatch(path)
+        return match.group(1) if match else path
+
+    @staticmethod
     def _name_in(prefix: str, path: str) -> str | None:
         if not path.startswith(prefix):
             return None
-        name = path[len(prefix) :]
-        match = _PART.fullmatch(name)
-        return match.group(1) if match else name
+        return JobPaths.whole(path[len(prefix) :])
 
 
 def entry_in(path: str) -> tuple[str, LogPosition] | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError, UserCodeError
 from holdfast.runtime.records.user_code import user_error
@@ -63,9 +64,10 @@ class StagedCommitter:
             CorruptFile: a part is gone.
         """
         for name in self._listed():
-            if (match := _MARKER.fullmatch(name)) is not None:
-                self._done = max(self._done, CheckpointId(int(match[1])))
-                self._markers.append(name)
+            if (match := _MARKER.fullmatch(JobPaths.whole(name))) is not None:
+                if not JobPaths.is_part(name):
+                    self._done = max(self._done, CheckpointId(int(match[1])))
+                self._markers.append(name)  # the next one replaces it
         for output in outputs(self._area, committables):
             if output.checkpoint_id > self._done:
                 self._check(output)

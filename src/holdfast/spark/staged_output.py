@@ -45,8 +45,8 @@ class PartName(NamedTuple):
 
     @staticmethod
     def parse(name: str) -> PartName | None:
-        """Parse a name; None if it is not that of a part."""
-        match = _PART.fullmatch(name)
+        """Parse a name, also of a part that was not written to its end; None if it is not that of a part."""
+        match = _PART.fullmatch(JobPaths.whole(name))
         return None if match is None else PartName(int(match[1]), CheckpointId(int(match[2])))
 
 

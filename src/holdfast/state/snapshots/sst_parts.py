@@ -157,12 +157,15 @@ class _Parts(SstReader):
         if sum(block.size for _, block in wanted) > _MOST_SHARE * self.file.size or len(index) > meta.index.size:
             return False
         with open(target, "wb") as copy:
+            # What is there is read first: no file has a place for any offset that an index may claim.
             for block in kept.values():
+                content = self.block(block)
                 copy.seek(block.offset)
-                copy.write(self.block(block))
+                copy.write(content)
             for run in in_runs((block for _, block in wanted), _AT_ONCE):
+                data = self.data(run)
                 copy.seek(run[0].offset)
-                copy.write(self.data(run))
+                copy.write(data)
             copy.seek(meta.index.offset)
             copy.write(self.footer.sealed(index, meta.index.offset))
             packed = meta.with_index(Block(meta.index.offset, len(index)), kept).packed()
