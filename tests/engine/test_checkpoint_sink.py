@@ -313,6 +313,19 @@ def the_results_of_a_bounded_job_are_complete_although_its_drivers_die(point, tm
     assert named == {path.rpartition("/")[2] for path in staged(tmp_path) if "/rows-" not in path}
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def a_list_of_results_that_was_being_written_when_its_driver_died_does_not_count(whole: bool, tmp_path: Path) -> None:
+    results = Results()
+    lab = job(ResultsSink(results, None), tmp_path)
+    assert not lab._run_until("after complete", 2)
+    stored = next((tmp_path / "checkpoints").glob("*/sinks/out/*/rows-*"))
+    content = stored.read_bytes()
+    Path(JobPaths.part_file(str(stored))).write_bytes(content if whole else content[: len(content) // 2])
+    job(ResultsSink(results, None), tmp_path).run()
+    assert Counter(tuple(row.values()) for batch in results.output().batches() for row in batch.to_pylist()) == ALL
+    assert not any(JobPaths.is_part(path) for path in staged(tmp_path))
+
+
 def a_job_that_has_ended_has_its_results_when_it_is_started_again(tmp_path):
     first, second = Results(), Results()
     job(ResultsSink(first, None), tmp_path).run()

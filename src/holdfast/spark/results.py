@@ -10,12 +10,13 @@ import atexit
 import copy
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.common.formats.arrow import check_dataframes, pyarrow
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
@@ -52,12 +53,17 @@ class Results:
         """All rows of the job, which has ended. Without rows, their declared type gives the columns."""
         assert self.area is not None
         storage, prefix = self.area.open(), self.area.prefix
-        lists = sorted(path for path in storage.list(prefix) if path.startswith(prefix + _LISTS))  # by checkpoint
+        lists = sorted(filter(_is_list(prefix), storage.list(prefix)))  # by checkpoint
         stored = [msgspec.msgpack.decode(storage.get(path)) for path in lists]
         merged = outputs(self.area, [Committable("", n, {**each, "checkpoint": 0}) for n, each in enumerate(stored)])
         if merged:
             return merged[0]
         return StagedOutput(NO_CHECKPOINT, self.area, self.schema or pyarrow().schema([]), ())
+
+
+def _is_list(prefix: str) -> Callable[[str], bool]:
+    """Tells the lists of an area from its parts and from lists that were not written to their end."""
+    return lambda path: path.startswith(prefix + _LISTS) and not JobPaths.is_part(path)
 
 
 def temporary_directory() -> str:
@@ -124,11 +130,11 @@ class _ResultsCommitter:
     def recover(self, committables: Sequence[Committable]) -> None:
         self.commit(committables)
         paths = self._storage.list(self._prefix)
-        lists = [path for path in paths if path.startswith(self._prefix + _LISTS)]
+        lists = list(filter(_is_list(self._prefix), paths))
         stored = (msgspec.msgpack.decode(self._storage.get(path)) for path in lists)
-        kept = {self._prefix + name for each in stored for name, _ in each["parts"]}
+        kept = {*lists, *(self._prefix + name for each in stored for name, _ in each["parts"])}
         left = ((path, PartName.parse(path.removeprefix(self._prefix))) for path in paths if path not in kept)
-        self._storage.delete([path for path, part in left if part is not None and part.generation < self._generation])
+        self._storage.delete([path for path, part in left if part is None or part.generation < self._generation])
 
     def commit(self, committables: Sequence[Committable]) -> None:
         for each in committables:

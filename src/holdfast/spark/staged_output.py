@@ -123,7 +123,7 @@ def check_staged(data: Any, sink: str) -> None:
     """
     check_form(data, ("version", "checkpoint", "columns", "parts"), sink, (_VERSION,))
     for name, _ in data["parts"]:
-        if PartName.parse(name) is None:
+        if PartName.parse(name) is None or JobPaths.is_part(name):
             raise CorruptFile(str(name), "the checkpoint names it as a part of a sink's output, which it is not")
 
 
