@@ -157,8 +157,8 @@ def _write(server: PostgresServer, rows: int, figures: dict[str, Any]) -> None:
     names, start = _ROWS.get_field_names(), datetime.datetime(2026, 1, 1)
 
     def made(first: int) -> list[Row]:
-        made = ([i, f"customer {i % 10007}", Decimal(i % 99991) / 100, start, i % 7] for i in range(first, first + rows))
-        return [Row.of_values(values, names) for values in made]
+        fields = ([i, f"customer {i % 10007}", Decimal(i % 99991) / 100, start, i % 7] for i in range(first, first + rows))
+        return [Row.of_values(each, names) for each in fields]
 
     def copied(epoch: int, values: list[Row]) -> list[Committable]:
         writer.begin_epoch(epoch, "a", 0)

@@ -34,7 +34,7 @@ MODULES = {
     "state/stored/delta.py": ["state/test_delta.py", "state/test_stored_forms.py"],
     "state/stored/entry_pieces.py": ["state/test_entry_pieces.py", "state/test_entries.py"],
     "state/stored/schema.py": ["state/test_schema.py"],
-    "state/timers/timer_chunks.py": ["state/test_timers.py"],
+    "state/timers/timer_chunks.py": ["state/test_timer_chunks.py", "state/test_timers.py"],
     "state/timers/timer_family.py": ["state/test_timers.py"],
     "state/timers/timer_ticks.py": ["state/test_timers.py"],
     "state/timers/timers.py": ["state/test_timers.py"],

@@ -615,40 +615,6 @@ def test_all_timers_come_in_several_changes_which_drop_nothing(queue: TimerFamil
     assert sorted(again.all()) == [(at, "a") for at in range(5)]
 
 
-def the_chunks_of_a_bucket_are_merged_when_most_of_their_timers_are_gone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(timer_chunks, "_MOST_REMOVED", 2)
-    store = SortedMemory()
-    chunks = timer_chunks.TimerChunks(STATE, store, lambda keys: [2 for _ in keys], namespaced=False)
-
-    def rows() -> int:
-        return len(list(store.scan(b"", b"\xff")))
-
-    def some(first: int, end: int) -> set[tuple[int, Any]]:
-        return {(at, "a") for at in range(first, end)}
-
-    chunks.write(0, some(0, 10), ())
-    chunks.write(0, (), some(0, 2))
-    assert rows() == 2
-    chunks.write(0, (), some(2, 6))
-    assert rows() == 1
-    chunks.write(0, some(20, 25), ())
-    assert rows() == 2, "the merged ones count no longer"
-    chunks.write(0, (), some(20, 23))
-    assert rows() == 3, "those that were left count"
-    assert chunks.load(0) == some(6, 10) | some(23, 25)
-
-
-def test_timers_in_rows_of_their_own_count_when_chunks_are_merged(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(timer_chunks, "_MOST_REMOVED", 2)
-    store = SortedMemory()
-    chunks = timer_chunks.TimerChunks(STATE, store, lambda keys: [2 for _ in keys], namespaced=False)
-    first = {(at, "a") for at in range(10)}
-    store.write([(row, b"") for row in chunks.single_rows(timer_chunks.TimerList.of(first, False))])
-    chunks.write(0, (), {(at, "a") for at in range(3)})
-    assert len(list(store.scan(b"", b"\xff"))) == 11
-    assert chunks.load(0) == {(at, "a") for at in range(3, 10)}
-
-
 def the_earliest_timer_may_be_an_old_one_or_a_new_one(queue: TimerFamily):
     for when in (100, 200, 400):
         queue.register(when, "a")

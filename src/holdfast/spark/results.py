@@ -10,7 +10,7 @@ import atexit
 import copy
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,17 +53,16 @@ class Results:
         """All rows of the job, which has ended. Without rows, their declared type gives the columns."""
         assert self.area is not None
         storage, prefix = self.area.open(), self.area.prefix
-        lists = sorted(filter(_is_list(prefix), storage.list(prefix)))  # by checkpoint
-        stored = [msgspec.msgpack.decode(storage.get(path)) for path in lists]
+        stored = [msgspec.msgpack.decode(storage.get(path)) for path in _lists_among(storage.list(prefix), prefix)]
         merged = outputs(self.area, [Committable("", n, {**each, "checkpoint": 0}) for n, each in enumerate(stored)])
         if merged:
             return merged[0]
         return StagedOutput(NO_CHECKPOINT, self.area, self.schema or pyarrow().schema([]), ())
 
 
-def _is_list(prefix: str) -> Callable[[str], bool]:
-    """Tells the lists of an area from its parts and from lists that were not written to their end."""
-    return lambda path: path.startswith(prefix + _LISTS) and not JobPaths.is_part(path)
+def _lists_among(paths: Iterable[str], prefix: str) -> list[str]:
+    """The lists in an area, by checkpoint, without those that were not written to their end."""
+    return sorted(path for path in paths if path.startswith(prefix + _LISTS) and not JobPaths.is_part(path))
 
 
 def temporary_directory() -> str:
@@ -130,7 +129,7 @@ class _ResultsCommitter:
     def recover(self, committables: Sequence[Committable]) -> None:
         self.commit(committables)
         paths = self._storage.list(self._prefix)
-        lists = list(filter(_is_list(self._prefix), paths))
+        lists = _lists_among(paths, self._prefix)
         stored = (msgspec.msgpack.decode(self._storage.get(path)) for path in lists)
         kept = {*lists, *(self._prefix + name for each in stored for name, _ in each["parts"])}
         left = ((path, PartName.parse(path.removeprefix(self._prefix))) for path in paths if path not in kept)

@@ -67,15 +67,15 @@ _MODULES = {
         "KeyedStateBootstrapFunction",
         "StateBootstrapFunction",
     ),
+    "reader": ("SavepointReader",),
+    "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
     "snapshots.catalog": ("Listed", "Snapshot", "list_snapshots", "open_snapshot"),
     "snapshots.contents": ("OperatorContent", "StateContent", "describe"),
     "snapshots.difference": ("Difference", "diff"),
     "snapshots.holding": ("hold_checkpoint",),
     "snapshots.largest": ("KeySize", "KeySizes", "largest_keys"),
-    "reader": ("SavepointReader",),
-    "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
-    "streaming_query": ("state_of_query",),
     "snapshots.upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),
+    "streaming_query": ("state_of_query",),
     "writer": ("SavepointWriter",),
 }
 """Imported on first use: some modules import Spark, which takes half a second, and most commands need none of them."""

@@ -210,13 +210,17 @@ def _open_interface(settings: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _open_events(settings: Mapping[str, str]) -> tuple[str, str] | None:
-    if settings.get(_EVENT_LOG, "").lower() != "true":
+    if not _logs_events(settings):
         return None
     directory = settings.get("spark.eventLog.dir", "file:///tmp/spark-events").removeprefix("file://")
     with contextlib.suppress(OSError):  # in a store, or missing yet: its rights are unknown here
         if os.stat(directory).st_mode & 0o005:
             return f"other users can read its event log in {directory}", f"give {directory} mode 0700"
     return None
+
+
+def _logs_events(settings: Mapping[str, str]) -> bool:
+    return settings.get(_EVENT_LOG, "").lower() == "true"
 
 
 def _open_ports(settings: Mapping[str, str]) -> tuple[str, str] | None:
@@ -234,7 +238,7 @@ def _open_ports(settings: Mapping[str, str]) -> tuple[str, str] | None:
 
 def without_bound(settings: Mapping[str, str]) -> str:
     """What a Spark with these settings writes without bound while a job runs, with the remedy; empty: nothing."""
-    if settings.get(_EVENT_LOG, "").lower() != "true":
+    if not _logs_events(settings):
         return ""
     return (
         f"it writes an event log of about 5 KB for each subtask and epoch, without an end. Set {_EVENT_LOG}=false, "
