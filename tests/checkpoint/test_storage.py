@@ -69,6 +69,14 @@ def test_an_empty_object_and_a_large_one_are_stored(storage):
     assert storage.get("large") == large
 
 
+def the_memory_of_a_library_is_stored_whatever_the_format_of_its_items(storage):
+    """Arrow says that its buffers consist of signed bytes."""
+    buffer = memoryview(bytes(range(200, 256))).cast("b")
+    storage.put("put", buffer)
+    storage.put_new("log/new", buffer)
+    assert storage.get("put") == storage.get("log/new") == bytes(range(200, 256))
+
+
 def test_the_second_put_new_finds_the_first(storage):
     storage.put_new("log/1", b"first")
     with pytest.raises(AlreadyExists):

@@ -1,11 +1,14 @@
 """The job of ``test_killed_spark_stream.py``: the rows of a streaming DataFrame, by key, to files.
 
-It kills itself in the phase it is told. Arguments: a directory, the phase (empty: none), and whether Spark itself runs the
-query (``spark``) or a model of it (``model``).
+It kills itself in the phase it is told. Arguments: the URI of a directory, the phase (empty: none), and whether Spark itself
+runs the query (``spark``) or a model of it (``model``). `SETTINGS` names the variable with more settings of the job, and
+`SESSION` the one with those of Spark's session, as JSON.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from engine.model_of_spark import COLUMNS, ModelOfSpark
 from started_programs import QUICK_JVM
 
+SETTINGS, SESSION = "STREAM_JOB_SETTINGS", "STREAM_JOB_SESSION"
 BATCHES = {"model": 16, "spark": 4}
 """Three epochs each: more than the phases count, and few with Spark, which takes long for a batch."""
 SIZE = 60
@@ -52,17 +56,22 @@ def on_spark(env: Any, directory: str) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.driver.extraJavaOptions", QUICK_JVM).getOrCreate()
+    builder.config("spark.driver.extraJavaOptions", QUICK_JVM)
+    spark = builder.config(map=json.loads(os.environ.get(SESSION, "{}"))).getOrCreate()
     reader = spark.readStream.schema("shop string, n long").option("maxFilesPerTrigger", 1)
-    return env.from_spark_stream(reader.json(f"{directory}/in"), trigger={"availableNow": True}, source_name="rows")
+    return env.from_spark_stream(
+        reader.json(f"{directory}/in".replace("s3://", "s3a://")), trigger={"availableNow": True}, source_name="rows"
+    )
 
 
 def main(directory: str, phase: str, by: str) -> None:
     if phase:
         PHASES[phase].arm()
     configuration = Configuration()
-    configuration.set_string("execution.checkpointing.dir", f"file://{directory}/checkpoints")
+    configuration.set_string("execution.checkpointing.dir", f"{directory}/checkpoints")
     configuration.set_string("holdfast.epoch.max-records", "25")
+    for key, value in json.loads(os.environ.get(SETTINGS, "{}")).items():
+        configuration.set_string(key, value)
     env = InProcessEnvironment(configuration).set_parallelism(2)
     rows = model(env) if by == "model" else on_spark(env, directory)
     lines = rows.key_by(lambda row: row.shop).map(lambda row: str(row.n), Types.STRING())

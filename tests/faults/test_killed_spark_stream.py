@@ -32,7 +32,7 @@ def some_phases(count: int) -> list[str]:
 
 
 def run(directory: Path, phase: str, by: str) -> tuple[int, str]:
-    command = [sys.executable, str(Path(__file__).with_name("stream_job.py")), str(directory), phase, by]
+    command = [sys.executable, str(Path(__file__).with_name("stream_job.py")), directory.as_uri(), phase, by]
     environment = {**os.environ, **surroundings(directory), "PYSPARK_PYTHON": sys.executable}
     job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     _, errors = output_of(job, directory)

@@ -6,6 +6,7 @@ import datetime
 import sys
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,11 +35,22 @@ def spark():
         yield made
 
 
-def environment(spark: SparkSession, directory: Any = None) -> StreamExecutionEnvironment:
+@pytest.fixture(params=["a directory", "S3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """The settings of a job that keeps its rows there."""
+    if request.param == "a directory":
+        return {"execution.checkpointing.dir": str(tmp_path)}
+    config: dict[str, str] = request.getfixturevalue("s3_config")
+    return {**config, "execution.checkpointing.dir": f"s3://checkpoints/{tmp_path.name}"}
+
+
+def environment(spark: SparkSession, directory: Any = None, **settings: str) -> StreamExecutionEnvironment:
     config = Configuration()
     config.set_string("rest.port", "0")
     if directory is not None:
         config.set_string("execution.checkpointing.dir", str(directory))
+    for key, value in settings.items():
+        config.set_string(key, value)
     return StreamExecutionEnvironment.get_execution_environment(config, spark).set_parallelism(2)
 
 
@@ -53,7 +65,7 @@ def the_results_of_a_job_are_a_dataframe_that_outlives_it(spark):
     assert frame.sparkSession is spark
 
 
-def a_dataframe_goes_through_a_job_and_comes_out_with_its_columns(spark, tmp_path):
+def a_dataframe_goes_through_a_job_and_comes_out_with_its_columns(spark, storage):
     moment = F.timestamp_millis(F.col("id") * 1000 + 1)
     frame = spark.range(0, 2000, 1, 3).select(
         F.concat(F.lit("user"), F.col("id") % 3).alias("user"),
@@ -65,7 +77,7 @@ def a_dataframe_goes_through_a_job_and_comes_out_with_its_columns(spark, tmp_pat
         F.expr("CASE WHEN id > 5 THEN date'2026-01-02' END").alias("day"),
         F.expr("INTERVAL '1 02:03:04' DAY TO SECOND").alias("length"),
     )
-    out = environment(spark, tmp_path).from_spark(frame).execute_to_dataframe("copy")
+    out = environment(spark, **storage).from_spark(frame).execute_to_dataframe("copy")
     assert out.dtypes == frame.dtypes
     assert sorted(out.collect()) == sorted(frame.collect())
 
@@ -104,7 +116,7 @@ def a_program_that_does_not_end_is_refused(spark, tmp_path):
         assert list(results) == [1]
 
 
-def a_function_gets_the_dataframe_of_each_checkpoint(spark, tmp_path):
+def a_function_gets_the_dataframe_of_each_checkpoint(spark, storage):
     found: dict[int, Counter] = {}
 
     def take(df, checkpoint_id):
@@ -113,7 +125,7 @@ def a_function_gets_the_dataframe_of_each_checkpoint(spark, tmp_path):
         counts = {row.user: row.n for row in spark.sql("SELECT user, count(*) AS n FROM output GROUP BY user").collect()}
         found[checkpoint_id] = Counter(counts)
 
-    env = environment(spark, tmp_path)
+    env = environment(spark, **storage)
     env.from_spark(spark.range(3000).selectExpr("concat('user', id % 7) AS user", "id")).foreach_checkpoint(take)
     env.execute("foreach")
     assert sum(found.values(), Counter()) == {f"user{n}": 3000 // 7 + (n < 3000 % 7) for n in range(7)}

@@ -159,3 +159,30 @@ def a_streaming_dataframe_of_a_stopped_session_is_refused(spark, tmp_path):
     spark.stop()
     with pytest.raises(ConfigurationError, match="whose SparkSession is stopped; make both anew"):
         env.from_spark_stream(rate)
+
+
+@pytest.mark.parametrize("store", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
+def an_older_checkpoint_takes_the_state_of_the_querys_aggregation_back(spark, tmp_path, store):
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"org.apache.spark.sql.execution.streaming.state.{store}")
+    files = tmp_path / "payments"
+    for number, amount in enumerate([1, 3, 10]):
+        write(files, f"{number}.json", [payment("a", amount)])
+
+    def run(limit: int, checkpoint: str = "") -> list[int]:
+        def below_limit(row: Row) -> int:
+            assert row.amount < limit, "too much"
+            return row.amount
+
+        env = environment(tmp_path)
+        env._configuration.set_string("execution.checkpointing.num-retained", "50")
+        env._configuration.set_string("execution.state-recovery.path", checkpoint)
+        env._configuration.set_string("restart-strategy.type", "none")
+        sums = payments(spark, files).groupBy("shop").agg(F.sum("amount").alias("amount"))
+        rows = env.from_spark_stream(sums, trigger=NOW, output_mode="update", source_name="sums").uid("sums")
+        with rows.map(below_limit).uid("amounts").execute_and_collect("sums") as found:
+            return list(found)
+
+    with pytest.raises(Exception, match="too much"):
+        run(10)
+    first = sorted((tmp_path / "checkpoints" / "sums" / "log").iterdir())[1]
+    assert run(100, first.as_uri())[-2:] == [4, 14]

@@ -91,18 +91,18 @@ class Bucket:
         """Put an object; an existing one is replaced."""
         if len(data) <= PART:
             with self._errors("put", path):
-                self._obstore.put(self._bucket, path, data, use_multipart=False)
+                self._obstore.put(self._bucket, path, _octets(data), use_multipart=False)
             return
         try:
             with self._errors("put", path):
-                self._obstore.put(self._patient, path, data, use_multipart=True, chunk_size=PART)
+                self._obstore.put(self._patient, path, _octets(data), use_multipart=True, chunk_size=PART)
         except NotFound as error:  # the upload: its last request succeeded, and was repeated as its answer was lost
             raise Unavailable(f"cannot put {self.uri}/{path}: the answer to its last part was lost") from error
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free, by a condition of the request."""
         with self._errors("put", path):
-            self._obstore.put(self._bucket, path, data, mode="create", use_multipart=False)
+            self._obstore.put(self._bucket, path, _octets(data), mode="create", use_multipart=False)
 
     def get(self, path: str) -> bytes:
         """Read an object."""
@@ -221,6 +221,11 @@ class Bucket:
         if any(each in str(error) for each in self._missing):
             name = self.uri.partition("://")[2].partition("/")[0]
             raise StorageError(f"{self.uri}: the bucket {name} does not exist; create it") from error
+
+
+def _octets(data: Data) -> memoryview:
+    """The same memory as unsigned bytes, the only format that obstore takes; Arrow's buffers are signed."""
+    return memoryview(data).cast("B")
 
 
 def _info(entry: Any) -> ObjectInfo:
