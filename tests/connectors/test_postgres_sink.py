@@ -340,6 +340,26 @@ def a_constraint_of_several_rows_stops_the_job_and_loses_nothing(postgres: Postg
     assert table(postgres) == [("a", 1), ("b", 1)]
 
 
+def a_row_that_no_index_takes_stops_the_job_at_once_and_loses_nothing(postgres: PostgresServer, runs: Any) -> None:
+    run = runs(sink(postgres))
+    wide = "".join(map(str, range(10_000)))  # PostgreSQL takes entries of indexes up to a third of a page
+    with pytest.raises(ConfigurationError, match=r"(?s)index row.*wait in the staging table: mend the table"):
+        run.epoch([[row("a", 1)], [row(wide, 1)]])
+    staged = next(name for name, count in stagings(postgres).items() if count)
+    postgres.execute(f"UPDATE {staged} SET name = 'b' WHERE length(name) > 1")
+    run.start()
+    assert table(postgres) == [("a", 1), ("b", 1)]
+
+
+def a_row_that_exceeds_a_limit_of_the_server_is_named_before_the_checkpoint(postgres: PostgresServer, runs: Any) -> None:
+    postgres.execute("ALTER TABLE totals ADD CHECK (to_tsvector('simple', name) IS NOT NULL)")
+    writer = runs(sink(postgres)).writers[0]
+    writer.begin_epoch(1, "attempt", 0)
+    words = " ".join(map(str, range(200_000)))
+    with pytest.raises(UserCodeError, match=r"(?s)too long for tsvector.*COPY totals_holdfast_\w+, line 2"):
+        writer.write([row("a", 1), row(words, 2)], None) or writer.prepare_commit()
+
+
 def a_moment_and_bytes_are_written_as_they_are(postgres: PostgresServer, runs: Any) -> None:
     postgres.execute("DROP TABLE totals", "CREATE TABLE totals (at timestamptz, data bytea, name text)")
     types = Types.ROW_NAMED(["at", "data", "name"], [Types.INSTANT(), Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.STRING()])

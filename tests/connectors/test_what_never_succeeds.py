@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from connector_harness import attempts, job_info
+from postgres_server import PostgresServer
 
 from holdfast.common import Row, Types
 from holdfast.common.kafka_refusals import REFUSED
@@ -222,6 +223,20 @@ def the_states_of_postgres_tell_what_lasts() -> None:
         state: database.refuses(Failure(state)) for state in ("28P01", "28000", "3D000", "57P01", "53300", "08006", None)
     }
     assert [state for state, lasts in lasting.items() if lasts] == ["28P01", "28000", "3D000"]
+
+
+def a_row_that_an_index_of_postgres_does_not_take_ends_the_job_and_is_named(server: PostgresServer) -> None:
+    server.execute("DROP TABLE IF EXISTS totals", "CREATE TABLE totals (name text PRIMARY KEY)")
+    options = JdbcConnectionOptions(f"jdbc:{server.url()}".replace("postgres@", ""), user_name="postgres")
+    made = JdbcSink("INSERT INTO totals VALUES (?)", Types.ROW([Types.STRING()]), options)
+    writer = made.create_writer(WriterContext(job_info(), "totals", 0, 1))
+    writer.begin_epoch(1, "attempt", 0)
+    writer.write([Row("a"), Row("".join(map(str, range(10_000))))], None)
+    with closing(writer), pytest.raises(UserCodeError, match="index row") as raised:
+        writer.prepare_commit()
+    assert raised.value.record.startswith("('0123")
+    assert server.execute("SELECT * FROM totals") == []
+    assert attempts(raised.value) == 2
 
 
 # ---- Redis ----

@@ -246,6 +246,27 @@ class TestPlanning:
                 found += job.epoch()
             assert found == [*first, "z"]
 
+    @pytest.mark.parametrize(("policy", "first"), [("earliest", ["x"]), ("latest", [])])
+    def test_a_recreated_topic_of_given_partitions_leaves_those_of_other_topics_where_they_are(
+        self, kafka: Any, new_topic: Any, policy: str, first: list[str]
+    ) -> None:
+        topics = [new_topic(), new_topic(partitions=2)]
+        chosen = {KafkaTopicPartition(topics[0], 0), KafkaTopicPartition(topics[1], 1)}
+        produce(kafka.bootstrap_servers, topics[0], ["a"])
+        produce(kafka.bootstrap_servers, topics[1], ["b"], partition=1)
+        src = source(kafka, partitions=chosen, **{"auto.offset.reset": policy})
+        with Job(src) as job:
+            assert sorted(job.epoch()) == ["a", "b"]
+            state = job.enumerator.snapshot()
+        kafka.delete_topic(topics[0])
+        kafka.create_topic(topics[0], partitions=2)
+        produce(kafka.bootstrap_servers, topics[0], ["x"])
+        produce(kafka.bootstrap_servers, topics[0], ["not chosen"], partition=1)
+        produce(kafka.bootstrap_servers, topics[1], ["c"], partition=1)
+        with Job(src, state) as job:
+            assert sorted(job.epoch()) == ["c", *first]
+            assert {(topic, number) for topic, number, *_ in job.enumerator.snapshot()["partitions"]} == chosen
+
     def test_a_topic_of_the_pattern_that_was_deleted_while_the_job_was_down_is_lost_input(
         self, kafka: Any, new_topic: Any
     ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.common.system.optional_library import optional_library
 from holdfast.connectors.jdbc_options import JdbcConnectionOptions
+from holdfast.connectors.postgres import libraries
 from holdfast.errors import ConfigurationError
 
 __all__ = ["Database", "parameters", "with_placeholders"]
@@ -102,7 +103,9 @@ class Database:
 
     def blames_a_statement(self, error: Exception) -> bool:
         """Whether a statement failed, with one of its rows or with any; the library calls it a failure of operations."""
-        return self._is_sqlite and getattr(error, "sqlite_errorcode", 0) & 0xFF == _ERROR_OF_SQLITE
+        if self._is_sqlite:
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF == _ERROR_OF_SQLITE
+        return libraries.blames_a_statement(error)
 
     def connect(self) -> Any:
         """Open a connection without autocommit."""

@@ -6,9 +6,20 @@ from typing import Any
 
 from holdfast.common.system.optional_library import optional_library
 
-__all__ = ["psycopg"]
+__all__ = ["blames_a_statement", "psycopg"]
 
 _EXTRA = "'holdfast[postgres]'"
+_LASTING = ("27", "2F", "38", "39", "54", "55000")
+"""What SQL states begin with that psycopg calls failures of operations, although the statement fails again: triggers and
+functions, limits of the server (an entry too large for its index), objects that are not in the state they need."""
+
+
+def blames_a_statement(error: BaseException) -> bool:
+    """Whether a statement failed that will fail again: with one of its rows, or with any."""
+    library = psycopg()
+    if isinstance(error, (library.OperationalError, library.InterfaceError)):
+        return (getattr(error, "sqlstate", None) or "").startswith(_LASTING)
+    return isinstance(error, (library.DataError, library.IntegrityError, library.ProgrammingError))
 
 
 def psycopg() -> Any:

@@ -275,13 +275,12 @@ class _PostgresWriter:
         psycopg = libraries.psycopg()
         try:
             yield
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
-            self.close()
-            context = error.diag.context or ""
-            raise self._refused(str(error).strip(), context, self._key_of(self._sent.named(context))) from error
         except psycopg.Error as error:
             self.close()
-            self._server.failed("cannot write", error)
+            if not libraries.blames_a_statement(error):
+                self._server.failed("cannot write", error)
+            context = error.diag.context or ""
+            raise self._refused(str(error).strip(), context, self._key_of(self._sent.named(context))) from error
         except BaseException:
             self.close()
             raise
@@ -441,6 +440,7 @@ class _PostgresCommitter:
     def _with_retries(self, what: str, work: Callable[[Any, Target], Position]) -> Position:
         """Work in a transaction; again after deadlocks and lost connections, and if this driver was silent for too long."""
         psycopg = libraries.psycopg()
+        passing = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
         for attempt in range(_TRIES):
             try:
                 if self._connection is None:
@@ -451,16 +451,13 @@ class _PostgresCommitter:
                 with self._connection.transaction():
                     moved = work(self._connection, self._describe(self._server, self._connection))
                 return moved
-            except (
-                psycopg.OperationalError,
-                psycopg.InterfaceError,
-                psycopg.errors.IdleInTransactionSessionTimeout,
-            ) as error:
-                self.close()
-                if attempt == _TRIES - 1:
-                    self._server.failed(what, error)
-                time.sleep(0.1 * 2**attempt)  # let the other side of a deadlock, or a server that starts, go on
             except psycopg.Error as error:
+                if isinstance(error, passing) and not libraries.blames_a_statement(error):
+                    self.close()
+                    if attempt == _TRIES - 1:
+                        self._server.failed(what, error)
+                    time.sleep(0.1 * 2**attempt)  # let the other side of a deadlock, or a server that starts, go on
+                    continue
                 raise ConfigurationError(
                     f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
                     f"table, and start the job again [{self._server.user}]"

@@ -222,7 +222,9 @@ class KafkaEnumerator:
             self._forget(topic.name)
             if policy is KafkaOffsetResetStrategy.LATEST:
                 self._positions.topics[topic.name] = topic.id
-                self._positions.next |= self._view.ends(self._selected([topic]))
+                chosen = self._source.partitions
+                every = [KafkaTopicPartition(topic.name, p) for p in range(topic.partitions)]
+                self._positions.next |= self._view.ends([p for p in every if chosen is None or p in chosen])
 
     def _forget(self, name: str) -> None:
         """Drop a topic."""
