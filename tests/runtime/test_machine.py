@@ -2,87 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from machine_driver import SOURCE, Driver, kinds
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.common import Configuration, WatermarkStrategy
-from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
-from holdfast.connectors.collection import CollectionSource
-from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import Fenced, InputLost, StorageError
 from holdfast.runtime.plan.lifecycle import IllegalTransition
-from holdfast.runtime.plan.task_messages import TaskReport
 from holdfast.runtime.protocol import events, instructions
 from holdfast.runtime.protocol.events import Failed, Instant, PlannedInput
-from holdfast.runtime.protocol.instructions import Notice
 from holdfast.runtime.protocol.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
-from holdfast.runtime.protocol.machine import CoordinatorMachine
-from holdfast.runtime.protocol.pacing import Pace
-from holdfast.runtime.protocol.restart import FixedDelay
 from holdfast.runtime.protocol.savepoint_requests import SavepointRequest
-
-SOURCE = "numbers"
-
-
-class Driver:
-    """Carries out by hand what the machine says."""
-
-    def __init__(self, attempts: int = 3, **settings: str) -> None:
-        config = Configuration.from_dict({key.replace("_", "."): value for key, value in settings.items()})
-        env = StreamExecutionEnvironment.get_execution_environment(config, spark=object())
-        env.set_parallelism(1)
-        stream = env.from_source(CollectionSource([1, 2, 3]), WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
-        stream.map(lambda n: n).print()
-        self.plan = env._plan("job")
-        self.machine = CoordinatorMachine(self.plan, FixedDelay(attempts, 50), Pace(1.0, 100))
-        self.seconds = 0.0
-        self.given: list = []
-
-    def tell(self, event) -> list:
-        """What the machine gives in answer, but for notices."""
-        self.seconds += 0.001
-        given = self.machine.handle(event, Instant(1_700_000_000_000 + round(self.seconds * 1000), self.seconds))
-        self.given = [instruction for instruction in given if not isinstance(instruction, Notice)]
-        return self.given
-
-    def open(self, restored: CheckpointMetadata | None = None) -> None:
-        """Bring the job to the planning of its first epoch."""
-        (take_over,) = self.tell(events.Start())
-        assert isinstance(take_over, instructions.TakeOver)
-        self.take_over(restored)
-
-    def take_over(self, restored: CheckpointMetadata | None = None) -> None:
-        next_id = 2 if restored is None else restored.checkpoint_id + 2
-        self.tell(events.TookOver(JobInfo("id", "job", 1, None), restored, next_id))
-        self.tell(events.Recovered())
-        (plan,) = self.tell(events.Opened())
-        assert isinstance(plan, instructions.Plan)
-
-    def planned(self, finished: bool = False, ranges: int = 1) -> list:
-        parts = tuple(SplitRange(f"s{n}", 0, 1) for n in range(ranges))
-        return self.tell(events.Planned({SOURCE: PlannedInput(EpochInput(parts, finished=finished), {"next": 1})}))
-
-    def reports(self, assignment) -> list[TaskReport]:
-        return [TaskReport((v.id, n), f"a{assignment.epoch}") for v in self.plan.vertices for n in range(v.parallelism)]
-
-    def ran(self, run) -> list:
-        return self.tell(events.Ran(run.epoch, self.reports(run.assignment)))
-
-    def epoch(self, finished: bool = False):
-        """An epoch up to its commit, which is under way then."""
-        (run,) = self.planned(finished)
-        (complete,) = self.ran(run)
-        self.tell(events.Completed(complete.epoch))
-        return self.given[0]
-
-    def commit(self, commit) -> list:
-        self.tell(events.Committed(commit.epoch))
-        (acknowledge,) = (i for i in self.given if isinstance(i, instructions.Acknowledge))
-        return self.tell(events.Acknowledged(acknowledge.epoch))
-
-
-def kinds(given) -> list[str]:
-    return [type(instruction).__name__ for instruction in given]
 
 
 def an_answer_that_was_not_asked_for_tells_its_story():
@@ -121,7 +53,7 @@ class PausingDriver(Driver):
     def __init__(self) -> None:
         super().__init__(**{"execution.checkpointing.min-pause": "10 s"})
 
-    def epoch(self, finished: bool = False):
+    def epoch(self, finished: bool = False) -> Any:
         """An epoch and its commit; the machine gives a sleep, which waits for no input: that would end the pause."""
         commit, self.sleep = super().epoch(finished), self.given[-1]
         self.commit(commit)
