@@ -36,6 +36,8 @@ class Job:
         self.parallelism, self.speed, self.fixed = parallelism, speed, fixed
         self.backlog = 0.0
         self.now = 0.0
+        self.rescales = True
+        """Whether decisions are carried out."""
         self.decisions: list[tuple[float, int]] = []
 
     def run(self, seconds: int, arriving: float) -> None:
@@ -54,7 +56,7 @@ class Job:
             wanted = self.scaler.observe(stats, self.parallelism, self.now)
             if wanted is not None:
                 self.decisions.append((self.now, wanted))
-                self.parallelism = wanted
+                self.parallelism = wanted if self.rescales else self.parallelism
 
 
 def a_job_with_a_long_interval_of_checkpoints_is_scaled_by_its_last_epochs() -> None:
@@ -162,12 +164,50 @@ def a_job_that_somebody_else_has_rescaled_is_measured_anew() -> None:
 
 def a_decision_that_was_not_carried_out_is_taken_again_after_the_interval() -> None:
     job = Job(parallelism=2)
-    job.run(40, arriving=400)
-    ((first, wanted),) = job.decisions
-    job.parallelism = 2
-    job.run(40, arriving=400)
-    assert [parallelism for _, parallelism in job.decisions] == [wanted, wanted]
-    assert job.decisions[1][0] >= first + SETTINGS.stabilization_seconds
+    job.rescales = False
+    job.run(100, arriving=400)
+    assert [at for at, _ in job.decisions] == [31, 61, 91]
+    assert all(parallelism > 2 for _, parallelism in job.decisions)
+
+
+def observed(settings: AutoscalerSettings, *epochs: tuple[float, float, int], rate: int = 10) -> list[int | None]:
+    """The decisions for a job at parallelism 2 whose epochs end at a time, with a busy share, and a backlog behind them.
+
+    ``rate``: the records that an epoch reads a second.
+    """
+    autoscaler, before, found = scaler(settings), 0.0, []
+    for n, (at, busy, backlog) in enumerate(epochs):
+        vertex = VertexStats("v0", "count", 2, busy_ms=2 * 1000 * busy * (at - before))
+        stats = EpochStats(n, 0, 1, round(rate * (at - before)), 0, backlog={"s": backlog}, vertices=(vertex,))
+        found.append(autoscaler.observe(stats, 2, at))
+        before = at
+    return found
+
+
+@pytest.mark.parametrize(("load", "wanted"), [(0.24, 1), (0.25, None), (0.75, None), (0.76, 4), (1.0, 4), (2.5, 8)])
+def a_load_from_half_the_target_to_halfway_from_there_to_all_is_close_to_it(load: float, wanted: int | None) -> None:
+    settings = AutoscalerSettings(1, 8, utilization=0.5, stabilization_seconds=0, window_seconds=30)
+    assert observed(settings, (4, load, 0), (8, load, 0)) == [None, wanted]
+    assert observed(settings, (4, load, 0), (8, load, 0), rate=0) == [None, wanted], "timers are work, too"
+
+
+def a_backlog_counts_as_far_as_it_is_to_be_worked_off_in_a_window() -> None:
+    settings = AutoscalerSettings(1, 8, utilization=0.5, stabilization_seconds=0, window_seconds=30)
+    # 600 records in 30 s are 20 a second beside the 10 that arrive: the load is three times as high.
+    assert observed(settings, (4, 0.5, 600), (8, 0.5, 600)) == [None, 6]
+    assert observed(settings, (4, 0.5, 600), (8, 0.5, 560)) == [None, 4], "it shrinks by 10 a second already"
+    assert observed(settings, (4, 0.5, 0), (8, 0.5, 40)) == [None, 5], "20 a second arrive"
+
+
+def an_epoch_that_ended_before_the_window_does_not_count() -> None:
+    settings = AutoscalerSettings(1, 8, utilization=0.5, stabilization_seconds=0, window_seconds=30)
+    assert observed(settings, (15, 0.5, 0), (30, 0.5, 0), (45, 0.5, 0), (60, 1.1, 0)) == [None, None, None, 4]
+
+
+def test_two_epochs_may_end_at_the_same_time() -> None:
+    """By a coarse clock."""
+    settings = AutoscalerSettings(1, 8, utilization=0.5, stabilization_seconds=0, window_seconds=30)
+    assert observed(settings, (4, 0.5, 0), (4, 0.5, 0), (8, 0.5, 0))[-1] is None
 
 
 def test_vertices_with_a_parallelism_of_their_own_do_not_count() -> None:

@@ -130,6 +130,51 @@ def an_input_that_was_cut_goes_on_where_it_stopped(
     assert told == in_order(channels)
 
 
+def a_frame_that_was_cut_goes_on_with_the_records_that_were_left(tmp_path: Any):
+    merge = merge_of(tmp_path, [(0, False, [], False)], ["a"])
+    (lane,) = merge.lanes.values()
+    lane.barrier = Barrier(_EPOCH, "a", 2, 50, True)
+    for sequence, values in enumerate(["abcdef", "gh"]):
+        content = encode_data(Frame(10 * sequence, list(values), list(map(ord, values)), None))
+        merge.add(pack_frame(DATA, 1, 0, 0, 0, sequence, content))
+    left, taken = [2, 1, 1], []
+    while not merge.all_processed:
+        for frame, _, time in merge.frames():
+            if frame is None:
+                continue
+            assert frame.timestamps == list(map(ord, frame.values))
+            if left:
+                taken += frame.values[: left[0]]
+                merge.cut(left.pop(0))
+                assert lane.watermark == MIN_TIMESTAMP, "time does not pass what is left"
+                assert (merge.all_processed, merge.end, merge.idle) == (False, 50, True)
+                break
+            taken += frame.values
+            assert time == (0 if frame.values[-1] == "f" else 50)
+    assert "".join(taken) == "abcdefgh"
+
+
+def test_input_that_is_not_whole_is_refused(tmp_path: Any):
+    """Frames and barriers come over networks and from attempts of tasks that Spark has given up."""
+
+    def merge(barrier: Barrier, *sequences: int) -> InputMerge:
+        made = InputMerge({(3, 1): Lane(0, False, MIN_TIMESTAMP)}, FrameStore(str(tmp_path), 1 << 20))
+        made.add(pack_frame(BARRIER, 1, 0, 3, 1, 0, encode_barrier(barrier)))
+        for sequence in sequences:
+            made.add(pack_frame(DATA, 1, 0, 3, 1, sequence, encode_data(Frame(0, ["a"], None, None))))
+        return made
+
+    whole = Barrier(_EPOCH, "a", 2, 0, False)
+    merge(whole, 1, 0).verify(_EPOCH)
+    for sequences in ((), (0,), (1,), (0, 0), (0, 2), (0, 1, 1), (0, 1, 2)):
+        with pytest.raises(ChannelIncomplete, match=rf"channel 3 from subtask 1: {len(sequences)} of 2 frames arrived"):
+            merge(whole, *sequences).verify(_EPOCH)
+    with pytest.raises(ChannelIncomplete, match="two barriers on channel 3 from subtask 1"):
+        merge(whole, 0, 1).add(pack_frame(BARRIER, 1, 0, 3, 1, 0, encode_barrier(whole)))
+    with pytest.raises(ChannelIncomplete, match="a frame of an unknown channel 3 from subtask 2"):
+        merge(whole).add(pack_frame(DATA, 1, 0, 3, 2, 0, encode_data(Frame(0, ["a"], None, None))))
+
+
 def test_the_attempts_of_a_channels_senders_are_told_in_one_digest(tmp_path: Any):
     merge = merge_of(tmp_path, [(0, False, [], False), (0, False, [3], False)], ["one", "two"])
     assert merge.verify(_EPOCH) == {0: seen_attempts(["one"]), 1: seen_attempts(["two"])}

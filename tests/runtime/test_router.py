@@ -11,14 +11,16 @@ import pyarrow as pa
 import pytest
 
 from holdfast import compiled
-from holdfast.common.formats.columns import Columns
+from holdfast.common.formats.columns import Columns, Fields, col, columns_of
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.operations.data_stream_utils import DataStreamUtils
 from holdfast.errors import UserCodeError
 from holdfast.runtime.channels.channels import InputMerge, Router, first_partition, receivers
 from holdfast.runtime.plan.plan import Channel, JobPlan, Partitioning, Vertex
-from holdfast.runtime.records.frames import unpack_header
+from holdfast.runtime.records.frames import DATA, HEADER_SIZE, Frame, decode_barrier, decode_data, unpack_header
 from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.records.samples import EdgeSample
 from holdfast.runtime.records.user_code import OperatorName
 from holdfast.runtime.time.clock import Passing
 from holdfast.state.keys.key_groups import key_group
@@ -62,9 +64,10 @@ class Sent:
     def __init__(self, job: JobPlan, **state: Any) -> None:
         self.job = job
         self.frames: list[tuple[int, bytes]] = []
+        self.passing = Passing()
         sender = vertex_of(job, "sender")
         self.routers = [
-            Router(job, sender, channel_of(job), n, lambda to, frame: self.frames.append((to, frame)), NAME, Passing())
+            Router(job, sender, channel_of(job), n, lambda to, frame: self.frames.append((to, frame)), NAME, self.passing)
             for n in range(sender.parallelism)
         ]
 
@@ -87,6 +90,12 @@ class Sent:
                 assert all(list(batch.keys or ()) == [select(value) for value in batch.values] for batch in batches)
             found.append([pair for batch in batches for pair in zip(batch.values, batch.stamps())])
         return found
+
+
+def frames_of(router: Router, sent: Sent) -> list[Frame]:
+    """The data frames that a router has sent, in order; it ends its epoch."""
+    router.end(1, "a")
+    return [decode_data(frame[HEADER_SIZE:]) for _, frame in sent.frames if unpack_header(frame).kind == DATA]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -149,6 +158,7 @@ def a_frame_is_sent_when_it_is_full_and_holds_records_with_or_without_time():
     sent.frames.clear()
     for each in sent.routers:
         each.begin()
+    assert router.records == 0
     assert sent.received(2) == [[], [], [], []]
 
 
@@ -202,12 +212,91 @@ def the_rows_of_columns_are_spread_with_their_times(shape: str, timed: bool):
         assert [len(each) for each in received] == [30 * WIDE] * NARROW
 
 
-def the_rows_of_columns_have_the_keys_that_a_function_gives_them():
-    sent = Sent(plan(lambda stream: stream.key_by(lambda row: row.n % 7).reduce(max), 1, NARROW))
-    sent.routers[0].process(RecordBatch(Columns(pa.RecordBatch.from_pydict({"n": list(range(40))})).as_list(), None))
+@pytest.mark.parametrize("key", [lambda row: row.n % 7, col("n"), col("n", "text")])
+@pytest.mark.parametrize("receiving", [NARROW, 1])
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("in_use", [False, True])
+def the_rows_of_columns_go_where_their_keys_belong(
+    key: Any, receiving: int, timed: bool, in_use: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiled, "IN_USE", in_use)
+    sent = Sent(plan(lambda stream: stream.key_by(key).reduce(max), WIDE, receiving))
+    for numbers in (list(range(40)), [40], list(range(41, 60))):
+        columns = Columns(pa.RecordBatch.from_pydict({"n": numbers, "text": list(map(str, numbers))})).as_list()
+        sent.routers[0].process(RecordBatch(columns, array("q", [each + 5 for each in numbers]) if timed else None))
     received = sent.received()
-    assert sorted(row.n for each in received for row, _ in each) == list(range(40))
-    assert all(key_group(row.n % 7, 128) * NARROW // 128 == n for n, each in enumerate(received) for row, _ in each)
+    frames = [decode_data(frame[HEADER_SIZE:]) for _, frame in sent.frames if unpack_header(frame).kind == DATA]
+    assert {columns_of(frame.values) is not None for frame in frames} == {isinstance(key, Fields)}, "whole columns stay"
+    assert sorted(row.n for each in received for row, _ in each) == list(range(60))
+    for subtask, each in enumerate(received):
+        assert [row.n for row, _ in each] == sorted(row.n for row, _ in each), "in order"
+        assert {key_group(key(row), 128) * receiving // 128 for row, _ in each} <= {subtask}
+        assert all(stamp == (row.n + 5 if timed else MIN_TIMESTAMP) for row, stamp in each)
+
+
+@pytest.mark.parametrize("columnar", [False, True])
+def a_stream_that_is_partitioned_by_its_key_already_stays_in_its_subtask(columnar: bool):
+    def shape(stream: Any) -> Any:
+        return DataStreamUtils.reinterpret_as_keyed_stream(stream, col("n")).reduce(max).start_new_chain()
+
+    sent = Sent(plan(shape, NARROW, NARROW))
+    first = first_partition(sent.job, vertex_of(sent.job, "receiver"))
+    for n, router in enumerate(sent.routers):
+        own = [{"n": key} for key in range(60) if key_group(key, 128) * NARROW // 128 == n]
+        rows = Columns(pa.RecordBatch.from_pylist(own)).as_list() if columnar else own
+        router.process(RecordBatch(rows, [each["n"] + 5 for each in own]))
+        frames = frames_of(router, sent)
+        assert {to - first for to, _ in sent.frames} == {n}
+        assert all(frame.keys is not None and list(frame.keys) == list(map(col("n"), frame.values)) for frame in frames)
+        assert all((columns_of(frame.values) is not None) is columnar for frame in frames)
+        passed = [pair for frame in frames for pair in zip(map(col("n"), frame.values), frame.batch().stamps())]
+        assert passed == [(each["n"], each["n"] + 5) for each in own]
+        sent.frames.clear()
+    wrong = next(key for key in range(60) if key_group(key, 128) * NARROW // 128 == 1)
+    with pytest.raises(UserCodeError, match=f"the key {wrong} belongs to subtask 1"):
+        sent.routers[0].process(RecordBatch([{"n": wrong}], None))
+
+
+def test_records_that_are_late_by_their_own_split_keep_its_watermark():
+    sent = Sent(plan(SHAPES["RESCALE"], NARROW, 1))
+    router = sent.routers[0]
+    for values, late_by in (([1, 2], MIN_TIMESTAMP), ([3, 4, 5], 70), ([6], MIN_TIMESTAMP)):
+        sent.passing.late_by = late_by
+        router.process(RecordBatch(values, [10 * value for value in values]))
+    (frame,) = frames_of(router, sent)
+    assert (frame.values, frame.late) == ([1, 2, 3, 4, 5, 6], [(2, 5, 70)])
+
+
+def test_in_a_traced_epoch_each_record_has_the_place_it_came_from():
+    sent = Sent(plan(SHAPES["RESCALE"], NARROW, 1))
+    router = sent.routers[0]
+    for values, place in (([1, 2], "first line"), ([3], "second line")):
+        router.location = lambda place=place: place  # type: ignore[misc]
+        router.process(RecordBatch(values, None))
+    (frame,) = frames_of(router, sent)
+    assert frame.locations == ["first line", "first line", "second line"]
+
+
+def a_sample_of_an_edge_gets_the_records_that_are_sent():
+    sent = Sent(plan(SHAPES["HASH"], NARROW, 1))
+    router = sent.routers[0]
+    router.sample = sample = EdgeSample()
+    router.process(RecordBatch([1, 9], [5, 6]))
+    frames_of(router, sent)
+    assert sample.records == [(5, "1", "1"), (6, "2", "9")]
+
+
+def a_barrier_tells_the_frames_before_it_and_the_time_at_the_end_of_the_epoch():
+    sent = Sent(plan(SHAPES["RESCALE"], NARROW, 1, **{"holdfast.frame.records": "2"}))
+    router = sent.routers[0]
+    router.process(RecordBatch([1, 2], None))
+    router.process(RecordBatch([3], None))
+    router.watermark, router.idle, router.held = 40, True, True
+    router.end(8, "attempt")
+    *data, (_, barrier) = sent.frames
+    assert [decode_data(frame[HEADER_SIZE:]).watermark for _, frame in data] == [MIN_TIMESTAMP, 40]
+    assert [unpack_header(frame).sequence for _, frame in data] == [0, 1]
+    assert decode_barrier(barrier[HEADER_SIZE:]) == (8, "attempt", 2, 40, True, True)
 
 
 def an_element_that_cannot_be_pickled_is_told():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +15,10 @@ from holdfast.common import WatermarkStrategy
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_generator import WatermarkGenerator
 from holdfast.connectors.base import Batch, SplitRange
-from holdfast.runtime.plan.event_time import CombinedTime, SplitTime, combined
+from holdfast.errors import UserCodeError
+from holdfast.runtime.plan.event_time import CombinedTime, Deadline, SplitTime, combined
 from holdfast.runtime.plan.task_messages import SourceAssignment
+from holdfast.runtime.records.user_code import OperatorName
 from holdfast.runtime.task.split_merge import SplitMerge
 
 
@@ -31,10 +33,20 @@ class Reader:
             yield Batch([record], [record[1]])
 
 
-def merge(strategy: Any, records: dict[str, list[Any]], splits: dict[str, SplitTime], finished: bool = False) -> SplitMerge:
-    ranges = tuple(SplitRange(name, 0, len(each)) for name, each in records.items())
+def merge(
+    strategy: Any,
+    records: dict[str, list[Any]],
+    splits: dict[str, SplitTime],
+    finished: bool = False,
+    ended: str = "",
+    deadlines: Sequence[Deadline] = (),
+    interval: int = 0,
+) -> SplitMerge:
+    """``ended``: a split that ends with its records. ``interval``: that of periodic watermarks."""
+    ranges = tuple(SplitRange(name, 0, len(each), last=name == ended) for name, each in records.items())
     assignment = SourceAssignment(ranges, splits, MIN_TIMESTAMP, finished)
-    return SplitMerge(Reader(records), assignment, strategy, [], 0, 100, ("source", "source"))  # type: ignore[arg-type]
+    owner = OperatorName("source", "source")
+    return SplitMerge(Reader(records), assignment, strategy, deadlines, 0, 100, owner, interval)  # type: ignore[arg-type]
 
 
 class Told(WatermarkGenerator):
@@ -90,12 +102,84 @@ def a_source_that_has_ended_is_at_the_end_of_time_and_not_idle():
     assert (merged.idle, merged.watermark) == (False, MAX_TIMESTAMP)
 
 
+@pytest.mark.parametrize("given", [[("a", 9), ("a", 12)], []], ids=["with records", "without"])
+def a_split_that_has_ended_holds_the_watermark_back_no_longer(given: list[Any]):
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    splits = {"a": SplitTime(5), "b": SplitTime(50)}
+    for ended, left, watermark in (("", {"a", "b"}, 11 if given else 4), ("a", {"b"}, 49)):
+        merged = merge(strategy, {"a": given}, splits, ended=ended)
+        assert merged.read_seconds == 0
+        assert [batch.values[0] for batch, *_ in merged.batches()] == given
+        assert (set(merged.splits), merged.watermark) == (left, watermark)
+        assert (merged.read_seconds > 0) is bool(given)
+
+
+@pytest.mark.parametrize("generator", [None, Told])
+def a_batch_tells_which_of_its_records_are_late_by_their_own_split(generator: Any):
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    if generator is not None:
+        strategy = WatermarkStrategy.for_generator(generator)
+    records: dict[str, list[Any]] = {"a": [("a", 10, 9), ("a", 3, 9), ("a", 12, 11)], "b": [("b", 3, 2), ("b", 4, 3)]}
+    merged = merge(strategy, records, {}, deadlines=[lambda stamp: stamp])
+    late = {batch.values[0][:2]: late for batch, _, late, _ in merged.batches()}
+    assert late == {("a", 10): [], ("a", 3): [(0, 1, 9)], ("a", 12): [], ("b", 3): [], ("b", 4): []}
+
+
+class Periodic(WatermarkGenerator):
+    """Emits the highest timestamp with each call, and at its end 100 more."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        self.highest = max(self.highest, event_timestamp)
+
+    def on_periodic_emit(self, output: Any) -> None:
+        output.emit_watermark(self.highest)
+        self.highest += 100
+
+
+def a_periodic_watermark_is_asked_for_behind_each_batch_and_at_the_end_of_the_epoch():
+    for interval, during, end in ((200, 10, 110), (0, MIN_TIMESTAMP, MIN_TIMESTAMP)):
+        merged = merge(WatermarkStrategy.for_generator(Periodic), {"a": [("a", 10)]}, {}, interval=interval)
+        assert [watermark for *_, watermark in merged.batches()] == [during]
+        assert merged.watermark == end
+        stored = merged.splits["a"].generated
+        assert stored is not None
+        assert stored.watermark == end
+        assert merged.next_processing_time == (1000 if interval else None)
+
+
+def a_record_on_which_the_timestamp_assigner_fails_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch):
+    def read(self: Reader, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        yield Batch([4, 2, 0, 1], None if part.split == "b" else [40, 20, 0, 10], locate="line {}".format)
+
+    monkeypatch.setattr(Reader, "read", read)
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    (batch,) = merge(strategy.with_timestamp_assigner(lambda value, stamp: stamp + value), {"a": [1]}, {}).batches()
+    assert batch[1] == [44, 22, 0, 11]
+    (batch,) = merge(strategy.with_timestamp_assigner(lambda value, stamp: (value, stamp)[0]), {"b": [1]}, {}).batches()
+    assert batch[1] == [4, 2, 0, 1], "a source without timestamps"
+    failing = merge(strategy.with_timestamp_assigner(lambda value, stamp: 100 // value), {"a": [1]}, {})
+    with pytest.raises(UserCodeError, match=r"(?s)ZeroDivisionError.*record: line 2"):
+        list(failing.batches())
+
+
 class Silent(Told):
     """Marks its split as idle after each record."""
 
     def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
         output.emit_watermark(event_timestamp)
         output.mark_idle()
+
+
+def a_split_that_its_generator_marks_as_idle_holds_nothing_back():
+    records: dict[str, list[Any]] = {"a": [("a", 5), ("a", 9)]}
+    for generator, idle, watermark in ((Silent, True, 9), (Told, False, 3)):
+        given = records if generator is Silent else {"a": [("a", 5, 5)], "b": [("b", 3, 3)]}
+        merged = merge(WatermarkStrategy.for_generator(generator), given, {})
+        assert [batch.values[0][0] for batch, *_ in merged.batches()] == (["a", "a"] if idle else ["a", "b"])
+        assert (merged.idle, merged.watermark) == (idle, watermark)
 
 
 def calls_of(strategy: Any, splits: int, last: bool) -> int:
@@ -146,3 +230,20 @@ def test_the_combined_time_of_splits_is_kept_while_they_move_fall_silent_and_end
             splits[name] = splits[name][0] + ahead, idle
             kept.put(name, *splits[name])
         assert kept.combined() == combined(splits.values())
+
+
+def the_records_of_a_source_without_timestamps_come_to_the_generator_at_the_least_one(monkeypatch: pytest.MonkeyPatch):
+    def read(self: Reader, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        yield Batch([("a", 0, 5), ("a", 0, 7)], None)
+
+    seen: list[int] = []
+
+    class Seeing(Told):
+        def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+            seen.append(event_timestamp)
+            output.emit_watermark(event[2])
+
+    monkeypatch.setattr(Reader, "read", read)
+    (batch,) = merge(WatermarkStrategy.for_generator(Seeing), {"a": [1]}, {}).batches()
+    assert (batch[1], batch[3]) == (None, 7)
+    assert seen == [MIN_TIMESTAMP] * 2
