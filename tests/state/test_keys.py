@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
 from fractions import Fraction
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -149,7 +149,7 @@ GOLDEN = {
 
 any_text = st.text(st.characters())  # lone surrogates, too
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | any_text | st.binary()
-exotic = st.dates() | st.uuids() | st.decimals(allow_nan=False, allow_infinity=False) | st.datetimes()
+exotic = st.dates() | st.uuids() | st.decimals(allow_nan=False, allow_infinity=False) | st.datetimes() | st.times()
 keys = st.recursive(
     plain | exotic | st.fractions() | st.complex_numbers(allow_nan=False) | st.sampled_from([*Color, *Name, *Level]),
     lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3),
@@ -159,6 +159,53 @@ keys = st.recursive(
 
 def the_groups_of_keys_never_change():
     assert {key: key_group(key, 128) for key in GOLDEN} == GOLDEN
+
+
+STORED: list[tuple[Any, str]] = [
+    ("", "a0"),
+    ("मुंबई", "afe0a4aee0a581e0a482e0a4ace0a488"),
+    ("\ud800", "c7110180059506000000000000008c03eda0802e"),
+    (b"x", "c40178"),
+    (-1, "ff"),
+    (2**63, "cf8000000000000000"),
+    (2**64, "c717018005950c000000000000008a090000000000000000012e"),
+    (1.5, "cb3ff8000000000000"),
+    (None, "c0"),
+    ((), "90"),
+    ((("a", None), 2.5), "9292a161c0cb4004000000000000"),
+    (Decimal("0.1"), "c726018005951b000000000000008c07646563696d616c8c07446563696d616c938c03302e3185522e"),
+    (Decimal("1e30"), "c71b0180059510000000000000008a0d00000040eaed7446d09c2c9f0c2e"),
+    (Fraction(1, 3), "c70303920103"),
+    (
+        1 + 2j,
+        "c7340180059529000000000000008c086275696c74696e738c07636f6d706c657893473ff000000000000047400000000000000086522e",
+    ),
+    (
+        datetime.datetime(2020, 1, 2, 3, 4, 5, 6),
+        "c72f0180059524000000000000008c086461746574696d658c086461746574696d6593430a07e4010203040500000685522e",
+    ),
+    (datetime.datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc), "c70904cf00059b1f7226f346"),
+    (datetime.date(2020, 1, 2), "c725018005951a000000000000008c086461746574696d658c046461746593430407e4010285522e"),
+    (datetime.time(3, 4, 5, 6), "c727018005951c000000000000008c086461746574696d658c0474696d6593430603040500000685522e"),
+    (
+        datetime.timedelta(1, 2, 3),
+        "c72a018005951f000000000000008c086461746574696d658c0974696d6564656c7461934b014b024b0387522e",
+    ),
+    (uuid.UUID(int=5), "c725018005951a000000000000008c04757569648c04555549449329817d8c03696e744b0573622e"),
+    (
+        IPv4Address("10.0.0.1"),
+        "c72c0180059521000000000000008c096970616464726573738c0b4950763441646472657373934a0100000a85522e",
+    ),
+    (IPv6Address("::1"), "c72c0180059521000000000000008c096970616464726573738c0b4950763641646472657373938c033a3a3185522e"),
+    (Row(b=1, a=(2,)), "c70b07930092a162a16192019102"),
+    (Row(1, "a"), "c70d07930092a26630a266319201a161"),
+]
+
+
+@pytest.mark.parametrize(("key", "stored"), STORED, ids=[repr(key) for key, _ in STORED])
+def the_stored_form_of_each_type_of_key_never_changes(key: Any, stored: str):
+    assert encode_key(key).hex() == stored
+    assert (decode_key(bytes.fromhex(stored)), encode_keys([key])) == (key, bytes.fromhex(f"91{stored}"))
 
 
 def the_stored_form_of_keys_never_changes():
@@ -448,6 +495,17 @@ def a_key_of_a_class_of_the_main_module_is_refused():
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
     assert "class P, which is defined in the main module" in said
+
+
+@pytest.mark.parametrize(("module", "where"), [("__main__", "in the main module"), ("elsewhere", "within a function")])
+def a_key_of_a_class_that_no_import_finds_is_refused(module: str, where: str):
+    @dataclass(frozen=True)
+    class P:
+        x: int
+
+    P.__module__ = module
+    with pytest.raises(TypeError, match=f"P, which is defined {where}, has no lasting identity"):
+        encode_key(P(1))
 
 
 @QUICK

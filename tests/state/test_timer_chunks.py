@@ -42,6 +42,25 @@ def the_chunks_of_a_bucket_are_merged_when_most_of_their_timers_are_gone():
     assert chunks.load(0) == some(6, 10) | some(23, 25)
 
 
+def the_timers_that_are_gone_count_in_a_store_that_is_opened_again():
+    store, chunks = begun()
+    chunks.write(0, {(at, "a") for at in range(10)}, ())
+    chunks.write(0, (), {(at, "a") for at in range(5)})
+    again = TimerChunks(16, store, lambda keys: [2 for _ in keys], namespaced=False)
+    again.write(0, (), {(5, "a")})
+    assert len(list(store.scan(b"", b"\xff"))) == 1
+    assert again.load(0) == {(at, "a") for at in range(6, 10)}
+
+
+def test_deleted_timers_that_were_never_stored_fill_no_chunks():
+    store, chunks = begun()
+    stored = {(at, "a") for at in range(4)}
+    chunks.write(0, stored, ())
+    chunks.write(0, (), {(at, "a") for at in range(100, 150)})
+    assert len(list(store.scan(b"", b"\xff"))) == 1
+    assert chunks.load(0) == stored
+
+
 def test_timers_in_rows_of_their_own_count_when_chunks_are_merged():
     store, chunks = begun()
     first = {(at, "a") for at in range(10)}

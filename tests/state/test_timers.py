@@ -127,6 +127,7 @@ class Timers(RuleBasedStateMachine):
     def end_the_epoch(self) -> None:
         changes = self.queue.collect()
         assert changes or self.model == self.committed
+        assert not any(change.dropped for change in changes), "a merge of deltas would lose the timers of earlier ones"
         self.deltas.append(changes)
         self.since.append(changes)
         self.committed = set(self.model)

@@ -17,13 +17,17 @@ from holdfast.datastream import (
     CountTrigger,
     CountTumblingWindowAssigner,
     CumulativeEventTimeWindows,
+    CumulativeProcessingTimeWindows,
     DeltaEvictor,
     DeltaTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    GlobalWindow,
+    GlobalWindows,
     ProcessingTimeSessionWindows,
     PurgingTrigger,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TimeEvictor,
     TimeWindow,
     TumblingEventTimeWindows,
@@ -301,3 +305,45 @@ def a_tumbling_window_of_no_size_or_with_an_offset_as_large_is_refused(size: int
             windows(size, offset)
         assert windows(1, 0).arguments == (1, 0)
         assert windows(10, -9).arguments == (10, -9)
+
+
+@pytest.mark.parametrize(
+    ("size", "slide", "offset", "says"),
+    [
+        (0, 10, 0, "must be positive, got 0 ms and 10 ms"),
+        (10, 0, 0, "must be positive, got 10 ms and 0 ms"),
+        (-1, -1, 0, "must be positive"),
+        (20, 10, 10, "must be smaller than the slide of 10 ms"),
+        (20, 10, -10, "must be smaller than the slide of 10 ms"),
+    ],
+)
+def a_sliding_window_of_no_size_or_slide_or_with_an_offset_as_large_is_refused(
+    size: int, slide: int, offset: int, says: str
+):
+    for windows in (SlidingEventTimeWindows, SlidingProcessingTimeWindows):
+        with pytest.raises(ConfigurationError, match=says):
+            windows(size, slide, offset)
+        smallest = windows(1, 1, 0)
+        assert (smallest.size, smallest.slide, smallest.offset) == (1, 1, 0)
+        wide = windows.of(ms(20), ms(10), ms(-9))
+        assert (wide.size, wide.slide, wide.offset, wide.pane) == (20, 10, -9, 10)
+
+
+def an_assigner_returns_the_windows_of_an_element_the_latest_first():
+    """Assigners of users may call it."""
+    context = SimpleNamespace(get_current_processing_time=lambda: 25)
+    for make, expected in (
+        (lambda of: of[0].of(ms(10), ms(3)), [(23, 33)]),
+        (lambda of: of[1].of(ms(20), ms(10), ms(3)), [(23, 43), (13, 33)]),
+        (lambda of: of[2].of(ms(30), ms(10)), [(0, 30)]),
+    ):
+        for of, stamp in (
+            ((TumblingEventTimeWindows, SlidingEventTimeWindows, CumulativeEventTimeWindows), 25),
+            ((TumblingProcessingTimeWindows, SlidingProcessingTimeWindows, CumulativeProcessingTimeWindows), 7),
+        ):
+            found = make(of).assign_windows("element", stamp, context)
+            assert [(window.start, window.end) for window in found] == expected
+    with pytest.raises(ValueError, match="Event-time windows need timestamps"):
+        SlidingEventTimeWindows.of(ms(20), ms(10)).assign_windows("element", MIN_TIMESTAMP, None)
+    (only,) = GlobalWindows.create().assign_windows("element", MIN_TIMESTAMP, None)
+    assert only is GlobalWindow.get()
