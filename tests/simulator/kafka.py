@@ -365,15 +365,14 @@ def install(patch: pytest.MonkeyPatch, world: World) -> Brokers:
         world.hazard()
         return {name: known.state for name, known in brokers.ids.items() if name.startswith(prefix)}
 
-    def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]:
+    def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True) -> dict[bytes, Token]:
         world.hazard()
-        if any(topic == record[0] for name in brokers.dangling for record in brokers.ids[name].records):
+        if wait and any(topic == record[0] for name in brokers.dangling for record in brokers.ids[name].records):
             raise HoldfastError("a transaction stays open in the topic of tokens")
         tokens = {}
         for name, key, value in brokers.committed:
             if name == topic:
-                data = msgspec.json.decode(value or b"")
-                tokens[key or b""] = Token(data["generation"], data["epoch"], data["id"])
+                tokens[key or b""] = msgspec.json.decode(value or b"", type=Token)
         world.hazard()
         return tokens
 

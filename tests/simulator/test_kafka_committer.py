@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.job_files import JobFiles
-from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId
+from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId, rewriter_id
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
-from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, outbox_name
+from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, outbox_epoch, outbox_name
 from holdfast.connectors.kafka.sink.tokens import Token, token_topic
 from holdfast.connectors.kafka.sink.transactions import Prepared, TransactionState
 from holdfast.connectors.kafka.sink.writer import TransactionalWriter
+from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, IncompatibleState
 
-from .kafka import OUTPUT, Brokers, Serializer, install
+from .kafka import OUTPUT, Brokers, Record, Serializer, install
 from .kafka import TransactionalId as Known
 from .world import World
 
@@ -28,47 +32,97 @@ class Sink:
     """The sink of a job, with what its drivers have left behind."""
 
     brokers: Brokers
+    world: World
     identity: str = "1f"
 
     def job(self, generation: int) -> JobInfo:
         return JobInfo("id", "job", generation, "memory:", identity=self.identity)
 
-    def id_of(self, generation: int, epoch: int, identity: str | None = None) -> str:
+    def id_of(
+        self,
+        generation: int,
+        epoch: int,
+        identity: str | None = None,
+        uid: str = UID,
+        writer: str = "0a",
+        subtask: int = 0,
+    ) -> str:
         job = self.identity if identity is None else identity
-        return str(TransactionalId(OUTPUT.transactional_id_prefix, UID, 0, generation, "0a", epoch % 4, 0, job))
+        return str(TransactionalId(OUTPUT.transactional_id_prefix, uid, subtask, generation, writer, epoch % 4, 0, job))
 
-    def lost(self, generation: int, epoch: int, identity: str | None = None, inline: bool = False) -> Committable:
+    def open(self, generation: int, epoch: int, identity: str | None = None, uid: str = UID, writer: str = "0a") -> str:
+        """An unfinished transaction, whose record is (generation, epoch)."""
+        name = self.id_of(generation, epoch, identity, uid, writer)
+        record = Serializer.topic, None, msgspec.json.encode((generation, epoch))
+        self.brokers.ids[name] = Known(7, 0, TransactionState.ONGOING, [record])
+        return name
+
+    def prepared(self, generation: int, epoch: int) -> Committable:
+        """An epoch's output in a transaction that waits for its commit."""
+        committable = self.lost(generation, epoch)
+        known = self.brokers.ids[self.open(generation, epoch)]
+        known.records.append(self.token(generation, epoch, "c0ffee", self.identity))
+        return committable
+
+    def copies(self) -> list[tuple[int, int]]:
+        """Generation and epoch of the copies in the outbox."""
+        return [outbox_epoch(name) or (0, 0) for name in JobFiles(self.job(1), "sinks", UID).names()]
+
+    def lost(
+        self,
+        generation: int,
+        epoch: int,
+        identity: str | None = None,
+        inline: bool = False,
+        subtask: int = 0,
+        token: str = "c0ffee",
+    ) -> Committable:
         """An epoch's output, whose transaction no broker knows any more; its record is (generation, epoch)."""
-        name = outbox_name(generation, epoch, 0, "c0ffee")
+        name = outbox_name(generation, epoch, subtask, token)
         file = OutboxFile()
         file.add(OutgoingBatch(Serializer.topic, [msgspec.json.encode((generation, epoch))]))
         copy = file.finish() if inline else None
         if copy is None:
             JobFiles(self.job(generation), "sinks", UID).put(name, file.finish())
-        prepared = Prepared(self.id_of(generation, epoch, identity), 7, 0)
-        data = KafkaCommittable(prepared, generation, epoch, 0, "c0ffee", name, copy).encode()
-        return Committable("sink", 0, msgspec.msgpack.decode(msgspec.msgpack.encode(data)))
+        prepared = Prepared(self.id_of(generation, epoch, identity, subtask=subtask), 7, 0)
+        data = KafkaCommittable(prepared, generation, epoch, subtask, token, name, copy).encode()
+        return Committable("sink", subtask, msgspec.msgpack.decode(msgspec.msgpack.encode(data)))
 
     def committed(self, generation: int, epoch: int, token: str = "decade", identity: str | None = None) -> None:
         """A writer's last output that was committed."""
-        topic, job = token_topic(OUTPUT.transactional_id_prefix), self.identity if identity is None else identity
-        record = Token(generation, epoch, token).record(topic, UID, 0, job)
+        self.brokers.committed.append(self.token(generation, epoch, token, self.identity if identity is None else identity))
+
+    def token(self, generation: int, epoch: int, token: str, job: str) -> Record:
+        """A writer's token in the topic of tokens."""
+        topic = token_topic(OUTPUT.transactional_id_prefix)
+        record = Token(generation, epoch, token, "the other job").record(topic, UID, 0, job)
         assert record.keys is not None
-        self.brokers.committed.append((topic, record.keys[0], record.values[0]))
+        return topic, record.keys[0], record.values[0]
 
     def recover(self, generation: int, *committables: Committable) -> None:
-        committer = KafkaCommitter(OUTPUT, self.job(generation), UID)
-        try:
+        with self.driver(generation) as committer:
             committer.recover(committables)
+
+    @contextmanager
+    def driver(self, generation: int, **job: Any) -> Iterator[KafkaCommitter]:
+        """A driver's committer. What it does in the background it has done at the end."""
+        committer = KafkaCommitter(OUTPUT, replace(self.job(generation), **job), UID)
+        try:
+            yield committer
         finally:
             committer.close()
+
+    def clean_up(self) -> None:
+        """Let the background do all that it has to do now."""
+        while self.world.step_any():
+            pass
 
 
 @pytest.fixture
 def sink(monkeypatch):
     world = World(1)
     world.calm = True
-    return Sink(install(monkeypatch, world))
+    return Sink(install(monkeypatch, world), world)
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -126,3 +180,178 @@ def test_output_of_drivers_before_leaves_the_outbox_and_that_of_this_driver_and_
     sink.recover(3)
     names = JobFiles(sink.job(3), "sinks", UID).names()
     assert [int(name.split("-")[0]) for name in names] == [3, 4]
+
+
+# recovery
+
+
+def a_prepared_transaction_of_the_checkpoint_is_committed_and_no_record_is_written_twice(sink):
+    prepared = sink.prepared(2, 4)
+    for generation in (3, 4):
+        sink.recover(generation, prepared)
+        assert sink.brokers.visible == [(2, 4)]
+
+
+def the_unfinished_transactions_of_earlier_attempts_are_aborted_and_those_of_others_are_not(sink):
+    """Readers of committed records wait behind an open transaction."""
+    dead = [sink.open(1, 3), sink.open(2, 5), sink.open(2, 6, writer="0b"), sink.open(2, 7, identity="")]
+    rewriting = rewriter_id(OUTPUT.transactional_id_prefix, UID, 0, sink.identity)
+    others = [sink.open(2, 5, identity="2e"), sink.open(2, 5, uid="another"), "elsewhere"]
+    others.append(rewriter_id(OUTPUT.transactional_id_prefix, UID, 0, "2e"))
+    for name in (rewriting, *others[2:]):
+        sink.brokers.ids[name] = Known(7, 0, TransactionState.ONGOING)
+    sink.recover(3)
+    assert sorted(sink.brokers.dangling) == sorted(others)
+    assert {sink.brokers.ids[name].state for name in (*dead, rewriting)} == {TransactionState.EMPTY}
+    assert sink.brokers.visible == []
+
+
+def a_transaction_of_another_sink_in_the_checkpoint_is_told(sink):
+    transaction = Prepared(sink.id_of(2, 4, uid="another"), 7, 0)
+    data = KafkaCommittable(transaction, 2, 4, 0, "c0ffee", None).encode()
+    with pytest.raises(IncompatibleState, match=r"holds the transaction simulated-another-0-.*, which is not of this sink"):
+        sink.recover(3, Committable("sink", 0, data))
+
+
+def test_lost_output_is_written_again_in_the_order_of_its_epochs_and_drivers(sink):
+    epochs = [(2, 11, 0), (1, 12, 0), (2, 9, 0), (1, 10, 1), (1, 10, 0)]
+    sink.recover(3, *(sink.lost(g, epoch, subtask=n, token=f"{g}{epoch}{n}") for g, epoch, n in epochs))
+    assert sink.brokers.visible == [(1, 10), (1, 10), (1, 12), (2, 9), (2, 11)]
+
+
+def test_lost_output_of_a_program_with_another_prefix_is_written_again_with_its_own_tokens(sink):
+    """The checkpoint's transactional ids have the prefix that the program had then."""
+    before = KafkaCommittable.decode(sink.lost(2, 4))
+    name = before.transaction.transactional_id.replace("simulated-", "earlier-", 1)
+    lost = replace(before, transaction=Prepared(name, 7, 0))
+    for generation in (3, 4):
+        sink.recover(generation, Committable("sink", 0, lost.encode()))
+        assert sink.brokers.visible == [(2, 4)]
+    topics = {topic for topic, _, _ in sink.brokers.committed}
+    assert topics == {Serializer.topic, token_topic("earlier")}
+
+
+def test_lost_output_without_a_copy_is_an_error_that_says_what_is_missing(sink):
+    lost = sink.lost(2, 4)
+    JobFiles(sink.job(2), "sinks", UID).delete([outbox_name(2, 4, 0, "c0ffee")])
+    with pytest.raises(CorruptFile, match="missing; it holds epoch 4 of subtask 0 of the Kafka sink"):
+        sink.recover(3, lost)
+    without = replace(KafkaCommittable.decode(lost), outbox=None)
+    with pytest.raises(HoldfastError, match=r"epoch 4 of subtask 0 was lost .* without checkpoint storage there is no copy"):
+        sink.recover(3, Committable("sink", 0, without.encode()))
+    with pytest.raises(HoldfastError, match="there is no copy"), sink.driver(3, storage_uri=None) as committer:
+        committer.recover([lost])
+    assert sink.brokers.visible == []
+    assert not sink.brokers.dangling
+
+
+@pytest.mark.parametrize("known", [False, True])
+def a_new_job_whose_prefix_another_job_uses_is_refused_and_told_whose_it_is(sink, known):
+    if known:
+        sink.committed(5, 7, identity="2e")
+    sink.brokers.ids[sink.id_of(5, 1, identity="2e")] = Known(7, 0, TransactionState.COMPLETE_COMMIT)
+    sink.recover(1)  # the other job may have ended
+    theirs = sink.open(5, 8, identity="2e")
+    with pytest.raises(ConfigurationError) as refused:
+        sink.recover(1)
+    owner = "job 'the other job'" if known else "another job"
+    assert f"{owner} (identity 2e; this one is job 'job'" in str(refused.value)
+    assert f"prefix 'simulated': {theirs}" in str(refused.value)
+    assert sink.brokers.dangling == [theirs]
+    sink.brokers.ids[sink.id_of(1, 1)] = Known(8, 0, TransactionState.COMPLETE_COMMIT)
+    sink.recover(2)  # both have used it before: neither touches what is the other's
+    assert sink.brokers.dangling == [theirs]
+
+
+# commits
+
+
+def a_committed_epoch_is_visible_at_once_and_its_copy_goes_in_the_background(sink):
+    with sink.driver(2) as committer:
+        committer.recover([])
+        committer.commit([sink.prepared(2, 4)])
+        assert sink.brokers.visible == [(2, 4)]
+        later = sink.lost(2, 5)
+        assert sink.copies() == [(2, 4), (2, 5)]
+        sink.clean_up()
+        assert sink.copies() == [(2, 5)]
+        sink.open(2, 5)
+        committer.commit([later])
+    assert sink.brokers.visible == [(2, 4), (2, 5)]
+    assert sink.copies() == []
+
+
+def the_copies_of_earlier_drivers_go_every_thousand_epochs(sink):
+    """Recovery could not delete them, or an attempt that it had fenced wrote one afterwards."""
+    with sink.driver(3) as committer:
+        committer.recover([])
+        for generation, epoch in ((2, 9), (3, 999), (3, 1005), (4, 1)):
+            sink.lost(generation, epoch)
+        for epoch, left in (
+            (999, [(2, 9), (3, 1005), (4, 1)]),
+            (1000, [(3, 1005), (4, 1)]),
+            (1998, [(2, 8), (3, 1005), (4, 1)]),
+            (2000, [(4, 1)]),
+        ):
+            if epoch == 1998:
+                sink.lost(2, 8)
+            committer.commit([sink.prepared(3, epoch)])
+            sink.clean_up()
+            assert sink.copies() == left, epoch
+
+
+def the_open_transactions_of_overtaken_attempts_are_aborted_behind_the_commit_of_their_epoch(sink):
+    """In the slot of an epoch that was committed. The next epochs' writers are at work in the other slots."""
+    with sink.driver(2) as committer:
+        committer.recover([])
+        committer.commit([sink.prepared(2, 4)])
+        overtaken = sink.open(2, 4, writer="0b")
+        earlier, other = sink.open(1, 7), sink.open(3, 4, identity="2e")
+        at_work = [sink.open(2, epoch, writer="0c") for epoch in (5, 6, 7)]
+        sink.clean_up()
+        assert sink.brokers.ids[overtaken].state is not TransactionState.ONGOING
+        assert sink.brokers.ids[earlier].state is not TransactionState.ONGOING
+        assert sorted(sink.brokers.dangling) == sorted([*at_work, other])
+
+
+def the_slot_of_an_epoch_is_left_alone_from_the_second_commit_after_it_on(sink):
+    """Then a writer of the epoch that uses the slot next may have begun."""
+    with sink.driver(2) as committer:
+        committer.recover([])
+        committer.commit([sink.prepared(2, 4)])
+        sink.clean_up()
+        for epoch, aborted in ((5, True), (6, False)):
+            overtaken = sink.open(2, 4, writer="0b")
+            committer.commit([sink.prepared(2, epoch)])
+            sink.clean_up()
+            assert (sink.brokers.ids[overtaken].state is not TransactionState.ONGOING) is aborted
+        committer.commit([])  # an epoch without output is a commit, too
+        overtaken = sink.open(2, 5, writer="0b")
+        committer.commit([sink.prepared(2, 7)])
+        sink.clean_up()
+        assert sink.brokers.ids[overtaken].state is TransactionState.ONGOING
+
+
+def a_transaction_that_is_lost_before_its_commit_is_an_error_from_which_the_job_recovers(sink):
+    with sink.driver(2) as committer:
+        committer.recover([])
+        both = [sink.prepared(2, 4), sink.lost(2, 4, subtask=1)]
+        with pytest.raises(HoldfastError, match="epoch 4, subtask 1 was lost before it could be committed") as failed:
+            committer.commit(both)
+        assert not isinstance(failed.value, Fenced)
+        assert "they are written again when the job restarts" in str(failed.value)
+    assert sink.brokers.visible == [(2, 4)]
+    sink.recover(3, *both)
+    assert sink.brokers.visible == [(2, 4), (2, 4)]
+
+
+def a_transaction_that_a_later_driver_has_ended_tells_that_the_job_is_its(sink):
+    sink.brokers.ids[sink.id_of(9, 1)] = Known(7, 0, TransactionState.COMPLETE_COMMIT)  # of a checkpoint log that is gone
+    with sink.driver(2) as committer:
+        committer.recover([])
+        sink.brokers.ids[sink.id_of(3, 1, identity="2e")] = Known(7, 0, TransactionState.COMPLETE_COMMIT)
+        with pytest.raises(HoldfastError, match="was lost before it could be committed"):
+            committer.commit([sink.lost(2, 4)])
+        sink.open(3, 5)
+        with pytest.raises(Fenced, match=r"a later driver \(generation 3, this one is 2\) owns the output"):
+            committer.commit([sink.lost(2, 4)])
