@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -28,10 +29,13 @@ from holdfast.checkpoint.stores.kafka_topic import KafkaTopic
 from holdfast.checkpoint.stores.signed_store import KEY_FILE
 from holdfast.checkpoint.stores.storage import Storage, Unavailable
 from holdfast.cli.commands import app
+from holdfast.common import Configuration, WatermarkStrategy
+from holdfast.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from holdfast.errors import ConfigurationError, Fenced, StorageError
 from holdfast.state_api.snapshots.catalog import list_snapshots, open_snapshot
+from holdfast.testing import InProcessEnvironment
 from holdfast.testing.kafka import KafkaBroker
-from kafka_fixtures import read_all
+from kafka_fixtures import produce, read_all
 
 pytestmark = pytest.mark.kafka
 
@@ -242,3 +246,18 @@ def the_results_of_a_job_whose_log_is_in_a_topic_are_those_of_one_whose_log_is_n
     finally:
         job.close()
     assert read_all(kafka.bootstrap_servers, topic)
+
+
+def a_pattern_does_not_match_the_topic_of_its_jobs_own_log(
+    kafka: KafkaBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = new_topic()
+    produce(kafka.bootstrap_servers, name, ["1", "2"])
+    config = {**settings(kafka.bootstrap_servers, f"{name}-checkpoints"), "execution.checkpointing.dir": str(tmp_path)}
+    env = InProcessEnvironment(Configuration.from_dict(config))
+    latest = KafkaOffsetsInitializer.latest()
+    pattern = re.compile(f"{name}.*")
+    read = KafkaSource(bootstrap_servers=kafka.bootstrap_servers, topic_pattern=pattern, bounded=latest)
+    with env.from_source(read, WatermarkStrategy.no_watermarks(), "in").execute_and_collect(name) as found:
+        assert sorted(found) == ["1", "2"]
+    assert read_all(kafka.bootstrap_servers, f"{name}-checkpoints")

@@ -325,7 +325,7 @@ class TestPlanning:
         for name in (changelog, other):
             kafka.create_topic(name)
         src = source(kafka, topic_pattern=re.compile(topic + ".*"))
-        enumerator = src.create_enumerator(replace(INFO, changelogs=frozenset({changelog})), "u")
+        enumerator = src.create_enumerator(replace(INFO, own_topics=frozenset({changelog})), "u")
         try:
             enumerator.start(None)
             assert list(enumerator.snapshot()["topics"]) == [topic, other]

@@ -66,8 +66,8 @@ class JobInfo:
     identity: str = ""
     """Tells jobs apart that have one name, in different storages; the same for all drivers of the job. Empty when
     checkpointing is off."""
-    changelogs: frozenset[str] = frozenset()
-    """The topics with the changelogs of its own state, which no source of the job reads."""
+    own_topics: frozenset[str] = frozenset()
+    """The topics with the changelogs of its state, and with its checkpoint log, which no pattern of its sources means."""
     inline_bytes: int = 0
     """The most bytes of an epoch's output that one writer may put into its committables, in place of a file."""
     sinks: int = 1

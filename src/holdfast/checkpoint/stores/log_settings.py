@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from holdfast.checkpoint.stores.log_router import LogRouter
 from holdfast.checkpoint.stores.object_store import ObjectStore
 from holdfast.checkpoint.stores.topic import Topic
 from holdfast.errors import ConfigurationError
 
-__all__ = ["LOG", "LOG_TOPIC", "log_in_topic", "routed"]
+__all__ = ["LOG", "LOG_TOPIC", "log_in_topic", "log_topics", "routed"]
 
 LOG = "execution.checkpointing.log"
 LOG_TOPIC = "execution.checkpointing.log.topic"
@@ -29,6 +30,19 @@ def log_in_topic(config: Mapping[str, str]) -> bool:
     if kind == "kafka" and not config.get(f"{_KAFKA}bootstrap.servers", "").strip():
         raise ConfigurationError(f"{_KAFKA}bootstrap.servers is not set: the brokers of the checkpoint log ({LOG} is kafka)")
     return kind == "kafka"
+
+
+def log_topics(config: Mapping[str, str], directory: str) -> frozenset[str]:
+    """The topic that has the checkpoint log of the job with this directory, if one has.
+
+    >>> log_topics({LOG: "kafka", "execution.checkpointing.log.kafka.bootstrap.servers": "broker:9092"}, "payments")
+    frozenset({'payments-checkpoints'})
+    """
+    return frozenset([_topic(config, directory)] if log_in_topic(config) else [])
+
+
+def _topic(config: Mapping[str, str], directory: str) -> str:
+    return config.get(LOG_TOPIC, "").strip() or f"{directory}-checkpoints"
 
 
 def routed(store: ObjectStore, config: Mapping[str, str], signed: Callable[[ObjectStore], ObjectStore]) -> LogRouter:
@@ -51,9 +65,8 @@ def routed(store: ObjectStore, config: Mapping[str, str], signed: Callable[[Obje
         check_properties(properties, Producer)
     except ConfigurationError as error:
         raise ConfigurationError(f"{_KAFKA}*, the properties of the checkpoint log: {error}") from error
-    chosen = config.get(LOG_TOPIC, "").strip()
 
     def open_topic(name: str) -> Topic:
         return KafkaTopic(name, properties)
 
-    return LogRouter(store, open_topic, lambda directory: chosen or f"{directory}-checkpoints", signed)
+    return LogRouter(store, open_topic, partial(_topic, config), signed)

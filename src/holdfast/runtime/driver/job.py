@@ -20,6 +20,7 @@ from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
+from holdfast.checkpoint.stores.log_settings import log_topics
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.job_client import HeldCheckpoint, JobClient
@@ -136,7 +137,7 @@ class Job(JobClient):
                 generation,
                 uri,
                 settings.storage_options,
-                changelogs=changelog_topics(plan),
+                own_topics=changelog_topics(plan) | log_topics(settings.storage_options, paths.directory),
                 inline_bytes=settings.state_backend.inline_bytes,
                 sinks=len(plan.sinks),
             ),

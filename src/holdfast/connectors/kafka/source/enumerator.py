@@ -39,10 +39,10 @@ _POLL_SHARE = 9
 class KafkaEnumerator:
     """Plans ranges up to the last stable offset, evenly over the partitions; detects new partitions and lost input."""
 
-    def __init__(self, source: KafkaSourceOptions, uid: str, changelogs: Collection[str] = ()) -> None:
+    def __init__(self, source: KafkaSourceOptions, uid: str, own_topics: Collection[str] = ()) -> None:
         self._source = source
-        self._changelogs = changelogs
-        """The topics with the state of its own job: a pattern that matches them would read what it makes, without end."""
+        self._own_topics = own_topics
+        """Those that its own job writes: a pattern that matches them would read what it makes, without end."""
         self._name = f"Kafka source (uid {uid})"
         self._view = ClusterView(source.properties, source.read_committed)
         self._positions = Positions()
@@ -267,7 +267,7 @@ class KafkaEnumerator:
         names = (
             source.topics
             if source.pattern is None
-            else [name for name in self._view.matching(source.pattern) if name not in self._changelogs]
+            else [name for name in self._view.matching(source.pattern) if name not in self._own_topics]
         )
         return self._view.topics([*names, *(n for n in self._positions.topics if n not in names)])
 

@@ -153,7 +153,7 @@ class KafkaSource(KafkaSourceOptions, Generic[T]):
 
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
         """Create the enumerator, in the driver."""
-        return KafkaEnumerator(self, uid, job.changelogs)
+        return KafkaEnumerator(self, uid, job.own_topics)
 
     def check_position(self, state: Any) -> None:
         """Check that a stored position is one in topics; a topic that the source no longer reads is dropped."""
