@@ -15,6 +15,7 @@ from holdfast.common import DeserializationSchema, Row, RowKind, SimpleStringSch
 from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, read_outbox
 from holdfast.connectors.kafka.sink.pairs import PairSerializer
 from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext
+from holdfast.connectors.kafka.sink.serializer import RecordSerializer
 from holdfast.connectors.kafka.source.message_batches import MessageBatches
 from holdfast.datastream.connectors.kafka import (
     ConsumerRecord,
@@ -183,6 +184,10 @@ class Wrong(KafkaRecordSerializationSchema):
         ("accounts", "it must return a ProducerRecord, or None"),
         (ProducerRecord(""), "with the topic ''"),
         (ProducerRecord("a", partition=-1), "with the partition -1"),
+        (ProducerRecord("a\0b"), r"with the topic 'a\\x00b'"),
+        (ProducerRecord("a", headers={"a\0b": "x"}), r"the name of a header is 'a\\x00b'"),
+        (ProducerRecord("a", headers={b"a": "x"}), "the name of a header is b'a'"),  # type: ignore[dict-item]
+        (ProducerRecord("a", headers={"\ud800": "x"}), "surrogates not allowed"),
         (ProducerRecord("a", value=5), "the value of a ProducerRecord is a int, not bytes"),  # type: ignore[arg-type]
     ],
 )
@@ -256,3 +261,17 @@ def the_pairs_are_written_as_records_and_tombstones() -> None:
 def an_upsert_without_a_key_schema_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"upserts need a key: set_key_serialization_schema"):
         KafkaRecordSerializationSchema.builder().set_topic("a").upsert_mode().build()
+
+
+@pytest.mark.parametrize("topic", ["\ud800", "a\0b", "ä", ""], ids=repr)
+def an_element_whose_topic_no_topic_can_be_is_named(topic: str) -> None:
+    with pytest.raises(UserCodeError, match="instead of a topic's name") as raised:
+        RecordSerializer(lambda _: topic).to_batch(["e-1"], None, CONTEXT)
+    assert raised.value.record == "'e-1'"
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"], ids=repr)
+def an_element_whose_header_the_client_library_would_cut_or_die_of_is_named(name: str) -> None:
+    with pytest.raises(UserCodeError) as raised:
+        RecordSerializer("accounts", headers=lambda _: {name: "x"}).to_batch(["e-1"], None, CONTEXT)
+    assert raised.value.record == "'e-1'"

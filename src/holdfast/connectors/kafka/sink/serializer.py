@@ -159,7 +159,7 @@ class RecordSerializer:
     @staticmethod
     def _topic(select: Callable[[Any], str], value: Any) -> str:
         topic = select(value)
-        if not isinstance(topic, str) or not topic:
+        if not _is_name(topic):
             raise TypeError(f"the topic selector gave {topic!r} instead of a topic's name")
         return topic
 
@@ -168,7 +168,21 @@ def _headers(given: Mapping[str, Any] | Sequence[tuple[str, Any]] | None) -> lis
     if not given:
         return []
     items = given.items() if isinstance(given, Mapping) else given
-    return [(str(name), _plain(value)) for name, value in items]
+    return [(_header_name(name), _plain(value)) for name, value in items]
+
+
+def _is_name(topic: Any) -> bool:
+    """Whether a topic may have this name, as far as the client library does not tell by itself."""
+    return isinstance(topic, str) and bool(topic) and topic.isascii() and "\0" not in topic
+
+
+def _header_name(name: Any) -> str:
+    """The name of a header. The client library dies of one without a UTF-8 form, and cuts one at a NUL."""
+    text = str(name)
+    if isinstance(name, bytes) or "\0" in text:
+        raise TypeError(f"the name of a header is {name!r}: it must be text, without the character NUL")
+    text.encode()
+    return text
 
 
 @dataclass(frozen=True)
@@ -214,7 +228,7 @@ def _checked(record: Any, element: Any) -> ProducerRecord | None:
             "to write nothing"
         )
     topic, partition = record.topic, record.partition
-    if not isinstance(topic, str) or not topic:
+    if not _is_name(topic):
         raise TypeError(f"serialize() returned a ProducerRecord with the topic {topic!r} instead of a topic's name")
     if partition is not None and (not isinstance(partition, int) or not 0 <= partition < 2**31):
         raise TypeError(
