@@ -329,6 +329,24 @@ def a_removed_file_is_forgotten_once_it_is_read(tmp_path: Path) -> None:
     assert watched.run.state["done"] == {}
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 50])
+def a_program_that_begins_to_watch_reads_no_file_again(tmp_path: Path, epochs: int) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text("".join(f"{name}{n}\n" for n in range(30)))
+    once = SourceRun(text_source(tmp_path)).start()
+    read = [value for _ in range(epochs) for value in flat(once.epoch(20))]
+    (tmp_path / "d").write_text("d0\n")
+    interval = Duration.of_millis(1)
+    watching = SourceRun(FileSource(StreamFormat.text_line_format(), str(tmp_path), discovery_interval=interval))
+    watching.state = once.state
+    watching.start()
+    while "d0" not in read or watching.last_input.ranges:
+        watching.enumerator.wait(1)
+        read += flat(watching.epoch(20))
+    assert sorted(read) == sorted([*(f"{name}{n}" for name in "abc" for n in range(30)), "d0"])
+    watching.close()
+
+
 def the_oldest_of_the_new_files_comes_first(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     for n, name in enumerate(f"{i:03d}" for i in reversed(range(40))):

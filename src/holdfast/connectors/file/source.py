@@ -213,7 +213,7 @@ class FileEnumerator:
         """Files found but not begun, in order."""
         self._active: dict[str, _InProgress] = {}
         self._done: dict[str, FileVersion] = {}
-        """Fully read files; kept only while watching, as long as the file exists."""
+        """Fully read files; while watching, as long as the file exists. Without, for a later program that watches."""
         self._unsettled: dict[str, FileVersion] = {}
         """Files seen once that may still be written."""
         self._closed = threading.Event()
@@ -284,7 +284,7 @@ class FileEnumerator:
         return EpochInput(tuple(ranges), self._backlog(), finished)
 
     def snapshot(self) -> Any:
-        """Return the position in every file in progress, the files not begun and, while watching, the finished files."""
+        """Return the position in every file in progress, the files not begun, and the finished files."""
         return {
             "waiting": {path: astuple(version) for path, version in self._waiting.items()},
             "active": {path: [file.position, file.end, *astuple(file.file.version)] for path, file in self._active.items()},
@@ -327,8 +327,7 @@ class FileEnumerator:
         last = end == length
         if last:
             del self._active[path]
-            if self._interval is not None:
-                self._done[path] = file.file.version
+            self._done[path] = file.file.version
         if start == end:  # an empty file
             return None
         payload = (length, file.end, *astuple(file.file.version))
