@@ -66,6 +66,15 @@ def test_a_bounded_source_ends_where_partitions_begin_beyond_their_stopping_offs
         assert job.read(plan.ranges) == ["e"]
 
 
+def _look_for_topics(job: Job) -> None:
+    """What happens some hours later."""
+    job.enumerator._discovered_at -= 36_000
+    job.enumerator._apply_discovery()
+    assert job.enumerator._discovery is not None
+    job.enumerator._discovery.exception()
+    job.enumerator._apply_discovery()
+
+
 @pytest.mark.kafka
 class TestPlanning:
     def test_ranges_follow_each_other_and_the_group_hears_of_completed_checkpoints(self, kafka: Any, new_topic: Any) -> None:
@@ -166,6 +175,25 @@ class TestPlanning:
                 job.enumerator.wait(1)
                 found += job.epoch()
             assert sorted(found) == ["in-1", "in-b"]
+
+    def test_without_discovery_a_job_that_runs_for_hours_reads_no_new_partitions(self, kafka: Any, new_topic: Any) -> None:
+        from confluent_kafka.admin import NewPartitions
+
+        topic = new_topic()
+        never = {"partition.discovery.interval.ms": "0", "auto.offset.reset": "earliest"}
+        with Job(source(kafka, topic_pattern=re.compile(topic + ".*"), **never)) as job:
+            job.epoch()
+            before = job.enumerator.snapshot()
+            kafka.admin().create_partitions([NewPartitions(topic, 2)])[topic].result()
+            kafka.create_topic(topic + "-b")
+            _look_for_topics(job)
+            assert job.enumerator.snapshot() == before
+            kafka.delete_topic(topic)
+            kafka.create_topic(topic, partitions=3)
+            while (now := job.enumerator.snapshot())["topics"] == before["topics"]:
+                _look_for_topics(job)  # that the topic is another one is noticed nevertheless
+            assert [number for _, number, *_ in now["partitions"]] == [0, 1, 2]
+            assert list(now["topics"]) == [topic]
 
     def test_an_empty_partition_is_announced_once_and_then_leaves_no_ranges(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic(partitions=2)

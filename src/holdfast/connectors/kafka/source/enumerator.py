@@ -412,7 +412,7 @@ class KafkaEnumerator:
             topics, beginnings = discovery.result()
         except BrokerUnavailable as error:
             return self._note_silence(str(error))
-        now = time.monotonic()
+        now, known = time.monotonic(), set(self._positions.topics)
         for name, topic in topics.items():
             if topic is None:
                 if now - self._missing_since.setdefault(name, now) > _MISSING_S:
@@ -434,11 +434,12 @@ class KafkaEnumerator:
         }
         if lost:
             self._positions.move(self._reset(lost))
-        self._add(
-            [t for t in topics.values() if t is not None],
-            [p for p in beginnings if p not in self._positions.next],
-            beginnings,
-        )
+        found = [t for t in topics.values() if t is not None]
+        new = [p for p in beginnings if p not in self._positions.next]
+        if self._source.discovery_interval_s is None:  # only topics that were created again are new
+            found = [t for t in found if t.name in known]
+            new = [p for p in new if p.topic in known - self._positions.topics.keys()]
+        self._add(found, new, beginnings)
 
     def _discover(self) -> tuple[dict[str, Topic | None], dict[KafkaTopicPartition, int]]:
         topics = self._describe()
