@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.volume import FILLED, PARALLELISM, ROW, Stored, Subtask, _all, _assigned
 from holdfast.checkpoint.stores.storage import Storage
-from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends import rocksdb, upkeep
 from holdfast.state.backends.compaction import Base
 
 
@@ -163,7 +163,7 @@ def _filled(number: int, root: Path, rows: int, epochs: int) -> dict[str, Any]:
         subtask.run_epoch(order[at : at + FILLED])
     for due in (lambda *_: None, lambda *_: Base(), lambda *_: None):
         subtask.settle()
-        keyed_backend.due = due
+        upkeep.due = due
         subtask.run_epoch(order[:1])
     for _ in range(epochs):
         subtask.run_epoch(subtask.pick.sample(order, len(order) // 100))

@@ -39,7 +39,7 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.runtime.plan.redistribution import assigned
-from holdfast.state.backends import keyed_backend
+from holdfast.state.backends import upkeep
 from holdfast.state.backends.backend import Place, StateBackendSettings, size_of
 from holdfast.state.backends.compaction import RATIO, Base
 from holdfast.state.backends.keyed_backend import KeyedStateBackend
@@ -236,9 +236,9 @@ def _change(number: int, root: Path, rows: int, changed: int, epochs: int, cycle
     subtask.settle()
     subtask.run_epoch(order[:1])
     if cycle:  # it begins with a base
-        decide, keyed_backend.due = keyed_backend.due, lambda *_: Base()
+        decide, upkeep.due = upkeep.due, lambda *_: Base()
         subtask.run_epoch(order[:1])
-        keyed_backend.due = decide
+        upkeep.due = decide
         subtask.settle()
         subtask.run_epoch(order[:1])
     storage = subtask.storage

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import compactions
 import holdfast.runtime.task.changelogs
-import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
+import holdfast.state.backends.upkeep
 import holdfast.state.changelogs.keyed_changelog
 import holdfast.state.stored.delta_files
 import holdfast.testing.executor
@@ -56,7 +56,7 @@ KAFKA = {"state.changelog.storage": "kafka", "state.changelog.kafka.bootstrap.se
 
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(1))
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def run(job: Lab, drivers: list[tuple[int, str, int, bool]], last: int) -> None:
 def a_store_made_of_the_log_has_no_file_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB numbers the files of each store from the same number on, so that another file has the same name."""
     monkeypatch.setattr(
-        holdfast.state.backends.keyed_backend, "due", lambda handles, *_: Base() if len(handles[-1].deltas) > 1 else None
+        holdfast.state.backends.upkeep, "due", lambda handles, *_: Base() if len(handles[-1].deltas) > 1 else None
     )
     opened = RocksDBLocalStore.open
     shared: list[str] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import compactions
 import holdfast.runtime.task.changelogs
-import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.upkeep
 import holdfast.state.changelogs.keyed_changelog
 from effort import examples
 from holdfast.checkpoint.changelog import Marker, MarkerKey
@@ -40,7 +40,7 @@ lost its disk, and its parallelism."""
 
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(1))
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import compactions
-import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.upkeep
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
 from holdfast.checkpoint.stores import directory_store
@@ -206,7 +206,7 @@ class CountsAndRows(KeyedProcessFunction, CheckpointedFunction):
 @pytest.mark.parametrize("damage", ["missing", "altered"])
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def a_damaged_file_of_the_checkpoint_is_told_with_its_operator_and_states(backend, damage, monkeypatch):
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(1))
     values = [(f"k{n % 7}", n, n) for n in range(700)]
     with lab(program(CountsAndRows(), values, cut=90), budget=90, config=config(backend, "64") | IN_FILES) as job:
         checkpoint = completed(job)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import compactions
-import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
+import holdfast.state.backends.upkeep
 import holdfast.state.snapshots.lazy_files
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
@@ -68,7 +68,7 @@ def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lo
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(seed))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(seed))
     monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)  # epochs run while files of a base are being fetched
     monkeypatch.setattr(holdfast.state.snapshots.lazy_files, "_LEAST", 1)
     data = records(seed, 300, keys=20)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
+import holdfast.state.backends.upkeep
 import holdfast.state.cells.row_pieces
 import holdfast.state.snapshots.lazy_file
 import holdfast.state.snapshots.lazy_files
@@ -92,7 +92,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabElsewher
     monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)
     monkeypatch.setattr(holdfast.state.snapshots.lazy_files, "_LEAST", 1)
     monkeypatch.setattr(holdfast.state.snapshots.lazy_file, "_GAP", 0)
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", soon)
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", soon)
     monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LEAST_DELTA", 1)
     monkeypatch.setattr(holdfast.state.cells.row_pieces, "_LARGE_ROW", 50)
     begin = LazyRestore.begin

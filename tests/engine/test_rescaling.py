@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compactions
-import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.upkeep
 from effort import examples
 from holdfast.common import WatermarkStrategy
 from holdfast.connectors.number_seq import NumberSequenceSource
@@ -29,7 +29,7 @@ moves = st.lists(st.tuples(parallelisms, st.sampled_from(CRASH_POINTS), st.integ
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch):
     """Bases and merged deltas after a few epochs, so that both are restored."""
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(1))
 
 
 def run(job: Lab, drivers: list[tuple[int, str, int]], last: int) -> None:

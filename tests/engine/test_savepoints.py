@@ -33,7 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.runtime.driver.coordinator import Coordinator
 from holdfast.runtime.driver.savepoints import new_savepoint
-from holdfast.state.backends import canonical, keyed_backend
+from holdfast.state.backends import canonical, upkeep
 
 from . import test_large_state as large
 from .inprocess import COMMIT_HOOK, LEDGERS, Crash, Lab, LedgerSink
@@ -133,7 +133,7 @@ def a_failure_after_a_start_from_a_savepoint_finds_all_changes_since(seed, kind,
         first = stack.enter_context(lab(build, parallelism=widths[0], budget=40, config=config(kind, "64")))
         savepoint = run(first, 4)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(keyed_backend, "due", compactions.anything(seed))
+        patch.setattr(upkeep, "due", compactions.anything(seed))
         with tempfile.TemporaryDirectory() as elsewhere:
             options = {"budget": 60, "config": config("rocksdb", "64"), "savepoint": savepoint}
             second = Lab(build, Path(elsewhere), parallelism=widths[1], **options)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import compactions
-import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.upkeep
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
@@ -172,7 +172,7 @@ def a_rescaled_state_is_queried_and_saved_although_only_some_subtasks_had_large_
 
 
 def a_checkpoint_held_with_one_driver_stays_whole_through_the_lives_of_the_next_ones(monkeypatch):
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(1))
     with lab(program(Everything(), VALUES, cut=90), budget=90, config=IN_FILES) as job:
         job._run_until("after complete", 2)
         asked, held = queries(job)

@@ -16,8 +16,8 @@ from typing import Any
 
 import holdfast.checkpoint.retention
 import holdfast.runtime.driver.savepoints
-import holdfast.state.backends.keyed_backend
 import holdfast.state.backends.rocksdb
+import holdfast.state.backends.upkeep
 import holdfast.state.cells.row_pieces
 import holdfast.state.snapshots.lazy_files
 import holdfast.state.snapshots.sst
@@ -149,9 +149,9 @@ class Armed:
 
 def install(directory: str) -> None:
     """Install all hooks in this process, once, and let bases and merges of deltas come after a few epochs."""
-    if holdfast.state.backends.keyed_backend.due is soon:
+    if holdfast.state.backends.upkeep.due is soon:
         return
-    holdfast.state.backends.keyed_backend.due = soon
+    holdfast.state.backends.upkeep.due = soon
     holdfast.checkpoint.retention._TRIM_EVERY = 3
     armed, link = Armed(directory), holdfast.state.snapshots.sst.link_raw
     holdfast.state.snapshots.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)

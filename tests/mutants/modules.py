@@ -43,6 +43,7 @@ MODULES = {
     "runtime/time/job_clock.py": ["runtime/test_job_clock.py"],
     "state/backends/canonical.py": ["state/test_canonical_parts.py", "state_api/test_bootstrap.py"],
     "state/backends/delta_merge.py": ["state/test_delta_merge.py", "state/test_compaction.py"],
+    "state/backends/upkeep.py": ["state/test_upkeep.py"],
     "state/keys/key_codec.py": ["state/test_keys.py", "state/test_equal_map_keys.py"],
     "state/keys/key_groups.py": ["state/test_key_groups.py"],
     "state/rows/ttl.py": ["state/test_ttl.py"],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import compactions
-import holdfast.state.backends.keyed_backend
+import holdfast.state.backends.upkeep
 from effort import EFFORT, examples
 
 from .changes import changed
@@ -21,7 +21,7 @@ from .running import PLAIN, Way, ways
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bases and merged deltas after a few epochs, so that both are restored."""
-    monkeypatch.setattr(holdfast.state.backends.keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(1))
 
 
 @pytest.mark.parametrize("part", range(12))  # for the processes of the tests to share

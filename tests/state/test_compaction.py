@@ -17,7 +17,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state.backends import compaction, delta_merge, keyed_backend
+from holdfast.state.backends import compaction, delta_merge, keyed_backend, upkeep
 from holdfast.state.backends.backend import INLINE_THRESHOLD, size_of
 from holdfast.state.backends.compaction import Base, Merge, due
 from holdfast.state.cells import entries
@@ -236,7 +236,7 @@ def a_restart_on_the_same_host_reads_only_deltas_that_the_store_may_lack(
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(1))
     one = size_of(backend.checkpoints[-1][0][-1].deltas[0])
-    monkeypatch.setattr(keyed_backend, "_SETTLED", 4 * one)
+    monkeypatch.setattr(upkeep, "_LACKING", 4 * one)
     read = _replayed(monkeypatch)
     for epoch in range(1, 31, 3):
         write(backend, range(epoch, epoch + 3))
@@ -262,9 +262,9 @@ def a_restart_after_a_merge_of_the_last_settled_delta_reads_the_merged_one_and_n
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(9))
     with monkeypatch.context() as settling:
-        settling.setattr(keyed_backend, "_CHANGED", -1)
+        settling.setattr(upkeep, "_CHANGED", -1)
         write(backend, range(9, 10))
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
     write(backend, range(10, 15))
     deltas = backend.checkpoints[-1][0][-1].deltas
     assert len(deltas) == 4 + 1 + 3
@@ -306,7 +306,7 @@ def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_row
         written.clear()
         backend.checkpoint()
         epochs.append(sum(written))
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+        monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
         changed = random.Random(len(epochs)).sample(range(6000), 300)
         texts.update((key, f"at {len(epochs)}" * 30) for key in changed)
     assert 12 <= len(epochs) <= 40
@@ -337,7 +337,7 @@ def epochs_until_a_base(directory: Path, monkeypatch: pytest.MonkeyPatch, *, evi
             keys += 1000
             if len(backend.state.spaces["keyed"].table().rows) < keys:
                 if not epochs:
-                    patched.setattr(keyed_backend, "due", lambda handles, *_: Base())
+                    patched.setattr(upkeep, "due", lambda handles, *_: Base())
                     written.clear()
                 epochs += 1
             backend.checkpoint()
@@ -366,7 +366,7 @@ def a_window_that_is_dropped_while_rows_go_to_the_store_leaves_none_there(
             backend.use(key, window)
             backend.handles["text"].update("x" * 40)
     backend.checkpoint()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     backend.checkpoint()
     windows = backend.spaces[True]
     assert windows.table(0).in_store, "rows of the first window are there"
@@ -417,7 +417,7 @@ def a_merge_of_deltas_that_take_much_memory_leaves_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, merged: int
 ) -> None:
     monkeypatch.setattr(delta_merge, "_AT_ONCE", memory)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
     write(backend, range(25))
     backend.checkpoint()
@@ -440,7 +440,7 @@ def a_merge_that_would_keep_nearly_all_joins_the_files_of_the_other_deltas(
 
     monkeypatch.setattr(DeltaFiles, "join", counted)
     monkeypatch.setattr(delta_merge, "_AT_ONCE", 0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
     backend = Backend("rocksdb", [TEXT], tmp_path)
     for epoch in range(26):
         for key in range(100):

@@ -17,7 +17,7 @@ from effort import examples
 from holdfast.common import Time
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
-from holdfast.state.backends import keyed_backend
+from holdfast.state.backends import upkeep
 from holdfast.state.backends.compaction import Base
 from holdfast.state.cells import entries
 from holdfast.state.cells.entries import EntryFamily, LargeList, LargeMap
@@ -412,14 +412,14 @@ def a_key_of_any_class_may_come_to_a_large_map_as_to_a_small_one(kind: str, expi
 
 
 def a_dump_leaves_rows_as_they_are_even_if_the_limit_was_higher_when_they_were_written(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: None)
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: None)
     backend = Backend("hashmap", [ListStateDescriptor("l", Types.STRING())])
     backend.use("key")
     backend.handles["l"].update(["a", "b", "c"])
     backend.checkpoint()
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)
     backend.restart()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     backend.checkpoint()
     backend.checkpoint()
     assert backend.checkpoints[-1][0][-1].base

@@ -12,7 +12,7 @@ import pytest
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import UserCodeError
-from holdfast.state.backends import keyed_backend
+from holdfast.state.backends import upkeep
 from holdfast.state.backends.compaction import Base
 from holdfast.state.backends.contents import contents_of, declare_stored
 from holdfast.state.cells import large_values
@@ -188,7 +188,7 @@ def test_values_that_are_hardly_used_leave_rows_that_were_loaded_without_them(ba
 
 def the_stubs_are_there_after_a_restart(backend: Backend, values_read: list[int], monkeypatch: pytest.MonkeyPatch):
     let_unread(backend)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     backend.begin_base()
     backend.checkpoint()
     for elsewhere in (False, True):

@@ -13,7 +13,7 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends import rocksdb, upkeep
 from holdfast.state.backends.compaction import Base, Merge
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows import keyed_state, lazy_deltas, restored_rows
@@ -79,7 +79,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deltas]:
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(lazy_deltas, "_GAP", 0)
     monkeypatch.setattr(keyed_state, "_PORTION", 64 << 20)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: None)
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: None)
     backend = Deltas(tmp_path)
     backend.bucket.held = (".sst", ".delta")
     backend.turns = {}
@@ -123,10 +123,10 @@ def test_everything_is_there_before_and_after_all_has_arrived(remote: Deltas, se
         monkeypatch.setattr(restored_rows, "_MOST_OPENED", 64 << 10)
         remote.config["state.backend.cache.size"] = "100kb"
     if seed % 3 == 0:
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+        monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
         remote.checkpoint()
         remote.checkpoint()
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: None)
+        monkeypatch.setattr(upkeep, "due", lambda handles, *_: None)
         for turn in (EPOCHS, EPOCHS + 1):
             remote.change(pick.sample(range(KEYS), KEYS // 10), turn)
             remote.checkpoint()
@@ -174,7 +174,7 @@ def a_base_and_a_merge_wait_until_all_rows_are_there(remote: Deltas, monkeypatch
     restored(remote)
     before = remote.deltas()
     for wanted in (Merge(0, 3), Base()):
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_, wanted=wanted: wanted)
+        monkeypatch.setattr(upkeep, "due", lambda handles, *_, wanted=wanted: wanted)
         remote.change([1, 2, 3], EPOCHS)
         remote.checkpoint()
         remote.checkpoint()

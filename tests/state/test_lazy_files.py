@@ -19,7 +19,7 @@ from holdfast.checkpoint.stores.storage import RetryPolicy, Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import CorruptFile, StorageError
-from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends import rocksdb, upkeep
 from holdfast.state.backends.compaction import Base
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows import keyed_state
@@ -144,9 +144,9 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     backend.use(LARGE)
     backend.handles["map"].put_all({n: n for n in range(1000)})
     backend.checkpoint()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     backend.checkpoint()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: None)
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: None)
     backend.checkpoint()
     backend.write(range(0, KEYS, 3), 1)
     backend.checkpoint()
@@ -260,7 +260,7 @@ def a_scan_of_few_rows_fetches_them_and_a_long_one_waits(remote: Remote):
 def a_base_waits_until_all_files_are_there(remote: Remote, monkeypatch: pytest.MonkeyPatch):
     restored(remote)
     before = remote.base()
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     for _ in range(3):
         remote.write(range(0, 300, 3), 1)
         remote.checkpoint()

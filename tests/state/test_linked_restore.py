@@ -20,7 +20,7 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends import rocksdb, upkeep
 from holdfast.state.backends.compaction import Base
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows import keyed_state
@@ -65,9 +65,9 @@ class Local(Backend):
 
     def store_base(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Store a base, and no other one by itself."""
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+        monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
         self.begin_base()
-        monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: None)
+        monkeypatch.setattr(upkeep, "due", lambda handles, *_: None)
         self.checkpoint()
 
     def check(self) -> None:
@@ -157,7 +157,7 @@ def a_restore_copies_the_files_where_links_are_not_possible(local: Local, monkey
 
 def a_base_is_known_to_be_linked_after_a_restore_too(local: Local, monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
-    monkeypatch.setattr(keyed_backend, "due", lambda _, linked, *rest: asked.append(linked))
+    monkeypatch.setattr(upkeep, "due", lambda _, linked, *rest: asked.append(linked))
     local.checkpoint()
     local.restart()
     local.checkpoint()
@@ -176,7 +176,7 @@ def a_linked_base_is_not_preceded_by_a_compaction(local: Local, monkeypatch: pyt
     monkeypatch.setattr(rocksdb, "_UNSORTED_SHARE", 0.0)
     monkeypatch.setattr(RocksDBStore, "sort_by_itself", lambda store, size: sorted_.append(size))
     monkeypatch.setattr(rocksdb, "_SORTING_PATIENCE", 0.0)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     local.write(range(0, KEYS, 2), 3)
     local.begin_base()
     assert not sorted_
@@ -321,7 +321,7 @@ def a_damaged_delta_is_refused_before_the_first_epoch(local: Local):
 def the_restored_rows_go_to_the_store_in_portions_before_a_base(local: Local, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keyed_state, "_PORTION", 50 << 10)
     local.restart(elsewhere=True)
-    monkeypatch.setattr(keyed_backend, "due", lambda handles, *_: Base())
+    monkeypatch.setattr(upkeep, "due", lambda handles, *_: Base())
     before, left = local.base(), [local.state.restored_memory()]
     while left[-1] > 50 << 10:
         local.checkpoint()
@@ -375,7 +375,7 @@ def _die(root: Path, directory: Path, checkpoints: list[Any], kill: int) -> None
     owner, function, after = KILLS[kill]
     setattr(owner, function, _killing(getattr(owner, function), after))
     keyed_state._PORTION = 50 << 10
-    keyed_backend.due = lambda handles, *_: Base()
+    upkeep.due = lambda handles, *_: Base()
     backend.open(len(checkpoints) - 1)
     for _ in range(3):
         backend.checkpoint()

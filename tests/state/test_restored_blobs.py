@@ -15,7 +15,7 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state.backends import keyed_backend, rocksdb
+from holdfast.state.backends import rocksdb, upkeep
 from holdfast.state.backends.compaction import Base
 from holdfast.state.keys.key_groups import KeyGroupRange, key_group_range
 from holdfast.state.store import blob_files
@@ -70,7 +70,7 @@ class Stored(Backend):
 
     def base(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(keyed_backend, "due", lambda handles, *_: Base())
+            patched.setattr(upkeep, "due", lambda handles, *_: Base())
             self.begin_base()
         self.checkpoint()
 

@@ -18,7 +18,7 @@ from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state.backends import compaction, delta_merge, keyed_backend, rocksdb
+from holdfast.state.backends import compaction, delta_merge, rocksdb, upkeep
 from holdfast.state.cells import codec, entries, large_values, row_pieces
 from holdfast.state.rows import keyed_state, table
 from holdfast.state.snapshots import blob_parts, lazy_file, lazy_files
@@ -56,7 +56,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 1 << 16))
     def begin(self, seed: int) -> None:
-        keyed_backend.due = compactions.anything(seed)
+        upkeep.due = compactions.anything(seed)
         outcome = random.Random(seed)
         # Of each column, first its uses are judged, and then its reads: values outside of their rows are never left unread.
         turns = itertools.cycle([outcome.choice([(True, True, False, None), (False, None)]), (True, True, False, None)])
@@ -65,7 +65,7 @@ class StateMachine(RuleBasedStateMachine):
         keyed_state._PORTION = outcome.choice([1, 512 << 10])  # rows go to the store in many steps, or all at once
         timers._AT_ONCE = timing_wheel._AT_ONCE = outcome.choice([1, 8192])
         timers._MANY = outcome.choice([0, 65_536])
-        keyed_backend._CHANGED = outcome.choice([-1, 200, 1 << 30])
+        upkeep._CHANGED = outcome.choice([-1, 200, 1 << 30])
         compaction.ALIKE = outcome.choice([1, 64])
         delta_merge._LEAST = outcome.choice([1, 8])
         delta_merge._KEPT = outcome.choice([-1.0, 0.75, 2.0])  # files are joined always, sometimes or never
@@ -295,7 +295,7 @@ HeapMachine.TestCase.settings = LIMITS
 
 @pytest.fixture(autouse=True)
 def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keyed_backend, "due", keyed_backend.due)  # each run has its own
+    monkeypatch.setattr(upkeep, "due", upkeep.due)  # each run has its own
     monkeypatch.setattr(large_values.ValueUses, "judge", large_values.ValueUses.judge)
     monkeypatch.setattr(codec, "_LARGE_VALUE", 1)
     monkeypatch.setattr(table, "_PART", 3)
@@ -303,7 +303,7 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(timers, "_AT_ONCE", 1)
     monkeypatch.setattr(timing_wheel, "_AT_ONCE", 1)
     monkeypatch.setattr(timers, "_MANY", 0)
-    monkeypatch.setattr(keyed_backend, "_CHANGED", 0)
+    monkeypatch.setattr(upkeep, "_CHANGED", 0)
     monkeypatch.setattr(compaction, "ALIKE", 1)
     monkeypatch.setattr(delta_merge, "_LEAST", 1)
     monkeypatch.setattr(delta_merge, "_KEPT", 1)

@@ -29,7 +29,7 @@ from holdfast.runtime.operators.windows import aligned_windows, window
 from holdfast.runtime.operators.windows.window_content import Elements, Reduced
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.runtime.time.clock import EventTime
-from holdfast.state.backends import keyed_backend
+from holdfast.state.backends import upkeep
 from holdfast.state.cells import entries, row_pieces
 from holdfast.state.rows import table
 from holdfast.state.stored.layout import END, FIRST
@@ -194,7 +194,7 @@ HeapMachine.TestCase.settings = LIMITS
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keyed_backend, "due", compactions.anything(1))
+    monkeypatch.setattr(upkeep, "due", compactions.anything(1))
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)

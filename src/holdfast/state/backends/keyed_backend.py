@@ -32,11 +32,12 @@ from holdfast.state.backends.backend import (
     clip,
     size_of,
 )
-from holdfast.state.backends.compaction import Base, Merge, due, part_of
+from holdfast.state.backends.compaction import Merge
 from holdfast.state.backends.delta_merge import DeltaMerge, merged
 from holdfast.state.backends.heap import HeapDump, HeapStore
 from holdfast.state.backends.part_store import PartStore
 from holdfast.state.backends.rocksdb import RocksDBFiles, RocksDBLocalStore
+from holdfast.state.backends.upkeep import Checkpoint, Flush, Migrate, Store, Upkeep
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.rows.lazy_deltas import LazyDeltas, LazyRows
@@ -48,13 +49,6 @@ __all__ = ["KeyedStateBackend", "NewPath"]
 
 log = logging.getLogger(__name__)
 
-_MOST_FAILURES = 192
-"""The job fails after this many failed attempts in a row to store a base, because each further delta lengthens recovery."""
-_SETTLED = 128 << 20
-"""Approximate limit of the deltas, in bytes, that a restart on the same host reads."""
-_CHANGED = 2 << 30
-"""Approximate limit of the memory of their rows, in bytes. Small rows make small deltas, but a million of them take half a
-second to apply."""
 _READ_AHEAD = 32 << 20
 """Largest delta, in bytes, to read ahead while others are applied."""
 _PAUSE = 3
@@ -94,17 +88,12 @@ class KeyedStateBackend:
     def __init__(self, place: Place, settings: StateBackendSettings, uploads: ThreadPoolExecutor) -> None:
         self._place = place
         self._uploads = uploads
-        self._kept_inline = settings.kept_inline_bytes
         self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
-        self._stored: list[KeyedHandle] = []
+        self._upkeep = Upkeep(settings.kept_inline_bytes, self._bases.kind)
         self._pending: Future[list[Handle]] | None = None
-        self._begun: tuple[Epoch, Base | Merge, int] = Epoch(0), Base(), 0
-        """The epoch in which the pending base or merge began, which of the two, and how many deltas a base covers."""
-        self._flushing: tuple[Iterator[None], list[Handle]] | None = None
-        """The running flush, and the last delta whose rows the local store will have after it."""
-        self._failures = 0
-        self._changed = 0.0
-        """Estimated memory of the rows loaded in each epoch since the last flush, in bytes."""
+        """The base or the merge that is being stored."""
+        self._flush: Iterator[None] | None = None
+        """The flush that is running."""
         self._migration: Iterator[None] | None = None
         self._ended = Event()
         self.written = 0
@@ -118,7 +107,7 @@ class KeyedStateBackend:
     @property
     def uploading(self) -> Epoch | None:
         """The epoch in the file names of the running upload; None: no upload is running."""
-        return None if self._pending is None else self._begun[0]
+        return None if self._upkeep.storing is None else self._upkeep.storing.epoch
 
     # restoring
 
@@ -132,11 +121,8 @@ class KeyedStateBackend:
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
         """
-        groups = self._place.groups
-        self._stored = list(handles)
         self.state = self._local.open(handles, schema)
-        if len(handles) != 1 or (handles[0].first, handles[0].last) != (groups.first, groups.last):
-            self._stored.append(KeyedHandle(groups.first, groups.last))
+        self._upkeep.restore(handles, self._place.groups.first, self._place.groups.last)
         return self.state
 
     def replay(self) -> None:
@@ -147,10 +133,11 @@ class KeyedStateBackend:
         """
         if self._local.complete:
             return
-        for handle in self._stored:
+        handles = self._upkeep.handles
+        for handle in handles:
             groups = clip(handle, self._place.groups)
             # A later handle may have newer rows than the deltas of an earlier one.
-            deltas = self._local.missing(handle.deltas) if len(self._stored) == 1 else handle.deltas
+            deltas = self._local.missing(handle.deltas) if len(handles) == 1 else handle.deltas
             if len(deltas) == len(handle.deltas):  # else the store holds the rows of the base, or newer ones
                 for dump in handle.base:
                     if isinstance(dump, IndexedFile):
@@ -161,7 +148,7 @@ class KeyedStateBackend:
                 self._apply(changes, groups)
         self.state.applied()
         self._local.begin_fetching()
-        self._changed = self.state.restored_memory()
+        self._upkeep.replayed(self.state.restored_memory())
 
     def _read(self, groups: KeyGroupRange, lazy: LazyDeltas | None, delta: Handle) -> Iterable[_Changes]:
         """The changes of a delta: read and verified, unless it is mapped or lazy."""
@@ -192,7 +179,7 @@ class KeyedStateBackend:
         """
         self._local.check()
         adopted = self._adopt()
-        *others, own = self._stored
+        *others, own = self._upkeep.handles
         changes = self.state.collect()
         if self._local.changelog is not None:
             self._local.changelog.append(self.state, changes)
@@ -214,62 +201,49 @@ class KeyedStateBackend:
 
     def completed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
         """Complete the epoch of these ``handles``: checkpointed rows may enter the store; a base or a merge may begin."""
-        self._stored = handles
         self._local.follow(handles)
         self._local.completed()
         if self._local.changelog is not None:
             self._local.changelog.completed()
         self.state.completed()
         self.bound()
-        self._changed += self.state.touched_memory
-        if self._local.fetching:  # retention must keep its files, and RocksDB cannot copy them yet
-            return
-        epochs = epoch - handles[-1].base_epoch
-        wanted = due(handles, self._bases.linked, epochs, self._kept_inline) if self._pending is None else None
-        if wanted is not None and self._failures:  # a base needs no delta, which may be damaged
-            wanted = Base()
-        if self._flushing is None and self._flush_is_due(handles, wanted):
-            self._flushing = self._local.flushing(self.state, handles), handles[-1].deltas[-1:]
-            self._changed = 0.0
-        last: list[Handle] = []
-        if self._flushing is not None:
-            steps, last = self._flushing
-            if next(steps, self) is self:
-                self._flushing = None
-            elif (wanted := self._meanwhile(wanted, self._covered(handles, last))) is None:
-                return
-        if wanted is not None or self._migration is not None:
-            self._migrate()
-        if wanted is not None:
-            self._begun = epoch, wanted, self._covered(handles, last)
-            job = self._merge(wanted, new_path) if isinstance(wanted, Merge) else self._base(new_path)
-            self._pending = self._uploads.submit(job)
+        step = self._upkeep.completed(self._checkpoint(handles, epoch))
+        while step is not None:
+            step = self._carry_out(step, handles, new_path)
 
-    def _flush_is_due(self, handles: list[KeyedHandle], wanted: Base | Merge | None) -> bool:
-        """Whether to flush all checkpointed rows: because ``wanted`` needs it, or because the store lacks many."""
-        if isinstance(wanted, Base) or (wanted is not None and self.state.restored_memory()):
-            return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
-        if len(handles) > 1:
-            return False
-        return self._changed > _CHANGED or sum(map(size_of, self._local.missing(handles[0].deltas))) > _SETTLED
+    def _checkpoint(self, handles: list[KeyedHandle], epoch: Epoch) -> Checkpoint:
+        return Checkpoint(
+            epoch,
+            handles,
+            fetching=self._local.fetching,
+            linked=self._bases.linked,
+            restored=bool(self.state.restored_memory()),
+            changed=self.state.touched_memory,
+            lacking=sum(map(size_of, self._local.missing(handles[-1].deltas))),
+            outdated=self._local.migrated != self.state.schema.evolved,
+        )
 
-    def _covered(self, handles: list[KeyedHandle], last: list[Handle]) -> int:
-        """The number of the subtask's deltas up to the ``last`` one that the store has, if any."""
-        deltas = handles[-1].deltas
-        return deltas.index(last[0]) + 1 if last and last[0] in deltas else 0
+    def _carry_out(
+        self, step: Flush | Migrate | Store, handles: list[KeyedHandle], new_path: NewPath
+    ) -> Migrate | Store | None:
+        match step:
+            case Flush():
+                if self._flush is None:
+                    self._flush = self._local.flushing(self.state, handles)
+                if done := next(self._flush, self) is self:
+                    self._flush = None
+                return self._upkeep.flushed(done)
+            case Migrate():
+                return self._upkeep.migrated(self._migrate(handles))
+            case Store(what=Merge() as which):
+                self._pending = self._uploads.submit(self._merge(which, handles[-1], new_path))
+            case Store():
+                self._pending = self._uploads.submit(self._bases.begin(self.state, new_path, self._ended.is_set))
+        return None
 
-    def _meanwhile(self, wanted: Base | Merge | None, flushed: int) -> Merge | None:
-        """What may begin before the flush up to this delta has ended: a merge of later ones, which leaves it in place."""
-        return part_of(wanted, flushed) if isinstance(wanted, Merge) and not self.state.restored_memory() else None
-
-    def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
-        """Begin a base of the checkpointed state; the returned function stores it."""
-        return self._bases.begin(self.state, new_path, self._ended.is_set)
-
-    def _merge(self, which: Merge, new_path: NewPath) -> Callable[[], list[Handle]]:
+    def _merge(self, which: Merge, own: KeyedHandle, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin to merge deltas; the returned function reads them, and stores the merged ones."""
-        groups = clip(self._stored[-1], self._place.groups)
-        deltas = self._stored[-1].deltas[which.first : which.end]
+        groups, deltas = clip(own, self._place.groups), own.deltas[which.first : which.end]
         kinds = {state.id: state.kind for state in self.state.schema.states.values()}
 
         def run() -> list[Handle]:
@@ -278,43 +252,32 @@ class KeyedStateBackend:
 
         return run
 
-    def _migrate(self) -> None:
-        """Rewrite some of the local store's rows of former types; a base can begin before all are rewritten."""
-        evolved = self.state.schema.evolved
+    def _migrate(self, handles: list[KeyedHandle]) -> bool:
+        """Rewrite some of the local store's rows of former types; returns whether all are rewritten."""
         if self._migration is None:
-            if self._local.migrated == evolved:
-                return
             self._migration = self.state.migration()
-        if next(self._migration, self) is self:
-            self._migration = None
-            self._local.migrated = evolved
-            self._local.follow(self._stored)
+        if next(self._migration, self) is not self:
+            return False
+        self._migration = None
+        self._local.migrated = self.state.schema.evolved
+        self._local.follow(handles)
+        return True
 
     def _adopt(self) -> bool:
-        """Replace deltas by the base or the merged delta that is finished; returns whether there was one."""
+        """Let the base or the merged delta that is finished take its place; returns whether there was one."""
         if self._pending is None or not self._pending.done() or not self._local.flushed_ahead():
             return False
         pending, self._pending = self._pending, None
-        own = self._stored[-1]
-        epoch, what, covered = self._begun
+        what = self._upkeep.storing
         try:
-            stored = pending.result()
+            files = pending.result()
         except Exception as error:
-            self._failures += 1
-            if self._failures >= _MOST_FAILURES:
+            if self._upkeep.failed():
                 raise
-            kind = "merged deltas" if isinstance(what, Merge) else "a new base"
+            kind = "merged deltas" if what is not None and isinstance(what.what, Merge) else "a new base"
             log.warning("storing %s of the state of %s failed, will retry: %s", kind, self._place.where, error)
             return False
-        self._failures = 0
-        if isinstance(what, Merge):
-            deltas = [*own.deltas[: what.first], *stored, *own.deltas[what.end :]]
-            self._stored = [msgspec.structs.replace(own, deltas=deltas)]
-        else:
-            deltas = own.deltas[covered:]
-            self._stored = [
-                msgspec.structs.replace(own, base_epoch=epoch, base=stored, kind=self._bases.kind, deltas=deltas)
-            ]
+        self._upkeep.stored(files)
         return True
 
     def bound(self) -> None:

@@ -1,0 +1,234 @@
+"""Upkeep, the machine that decides which work on a subtask's stored state runs beside the epochs. Pure.
+
+`KeyedStateBackend` tells it each complete checkpoint and how each step of its work ends, and carries out what it answers:
+
+    completed(checkpoint) ──► Flush ──► flushed ──► Migrate ──► migrated ──► Store ──► stored, or failed, epochs later
+
+Each of the three may be left out. What is stored takes its place in the handles of the next checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.checkpoint.handles import Handle
+from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.state.backends.compaction import Base, Merge, due, part_of
+
+__all__ = ["Checkpoint", "Flush", "Migrate", "Phase", "Store", "Upkeep"]
+
+_MOST_FAILURES = 192
+"""The job fails after this many failed attempts in a row to store a base, because each further delta lengthens recovery."""
+_LACKING = 128 << 20
+"""Approximate limit of the deltas, in bytes, that a restart on the same host reads."""
+_CHANGED = 2 << 30
+"""Approximate limit of the memory of their rows, in bytes. Small rows make small deltas, but a million of them take half a
+second to apply."""
+
+
+class Phase(Enum):
+    """What runs beside the epochs.
+
+    ::
+
+           IDLE ───── flush ────► FLUSHING
+            │ ▲ ◄─── flushed ────   │ ▲
+      store │ │ stored        store │ │ stored
+            ▼ │                     ▼ │
+          STORING ─── flush ────► FLUSHING_AND_STORING
+                  ◄── flushed ───
+    """
+
+    IDLE = 0
+    FLUSHING = 1
+    """Rows of the checkpoints enter the local store, a step after each epoch."""
+    STORING = 2
+    """A base, or a merge of deltas, is being stored."""
+    FLUSHING_AND_STORING = 3
+
+
+_FLUSH, _FLUSHED, _STORE, _STORED = "flush", "flushed", "store", "stored"
+_TRANSITIONS = {
+    (Phase.IDLE, _FLUSH): Phase.FLUSHING,
+    (Phase.IDLE, _STORE): Phase.STORING,
+    (Phase.FLUSHING, _FLUSHED): Phase.IDLE,
+    (Phase.FLUSHING, _STORE): Phase.FLUSHING_AND_STORING,
+    (Phase.STORING, _FLUSH): Phase.FLUSHING_AND_STORING,
+    (Phase.STORING, _STORED): Phase.IDLE,
+    (Phase.FLUSHING_AND_STORING, _FLUSHED): Phase.STORING,
+    (Phase.FLUSHING_AND_STORING, _STORED): Phase.FLUSHING,
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is known when a checkpoint is complete."""
+
+    epoch: Epoch
+    handles: Sequence[KeyedHandle]
+    """Those of the subtask; the last one is its own."""
+    fetching: bool = False
+    """Whether files of the restored checkpoint are still being fetched: retention must keep them."""
+    linked: bool = False
+    """Whether a base links the local store's files."""
+    restored: bool = False
+    """Whether rows in memory are still those of the restored checkpoint, in its files."""
+    changed: float = 0.0
+    """Estimated memory of the rows that the epoch has touched, in bytes."""
+    lacking: int = 0
+    """Bytes of the deltas whose rows the local store may lack."""
+    outdated: bool = False
+    """Whether the local store has rows of former types."""
+
+
+class Flush(NamedTuple):
+    """Flush a step of the checkpointed rows to the local store; begin with it if none is running."""
+
+
+class Migrate(NamedTuple):
+    """Rewrite some rows of former types; begin with it if this is not running."""
+
+
+class Store(NamedTuple):
+    """Begin to store a base, or a merge."""
+
+    epoch: Epoch
+    """The epoch after which it begins; it is in the names of the files."""
+    what: Base | Merge
+    covered: int
+    """The number of the subtask's deltas whose rows the local store has, which a base covers."""
+
+
+class Upkeep:
+    """The upkeep of one subtask's stored state.
+
+    Args:
+        kept: The most bytes of its deltas in the checkpoint's metadata.
+        kind: The `KeyedHandle.kind` of its bases.
+    """
+
+    def __init__(self, kept: int, kind: str) -> None:
+        self._kept = kept
+        self._kind = kind
+        self.phase = Phase.IDLE
+        self.handles: list[KeyedHandle] = []
+        """Those of the last complete checkpoint, with what has been stored since in its place."""
+        self.storing: Store | None = None
+        """What is being stored."""
+        self._checkpoint = Checkpoint(Epoch(0), ())
+        self._wanted: Base | Merge | None = None
+        """What is to be stored after the steps that come first."""
+        self._covered = 0
+        self._last: list[Handle] = []
+        """The last delta whose rows the local store has after the running flush, if there is one."""
+        self._migrating = False
+        self._changed = 0.0
+        """Estimated memory of the rows that each epoch since the last flush has touched, in bytes."""
+        self._failures = 0
+
+    def restore(self, handles: Sequence[KeyedHandle], first: int, last: int) -> None:
+        """Begin with the handles of a checkpoint, for these key groups."""
+        self.handles = list(handles)
+        if [(handle.first, handle.last) for handle in handles] != [(first, last)]:
+            self.handles.append(KeyedHandle(first, last))
+
+    def replayed(self, memory: float) -> None:
+        """The rows of the deltas are applied, and take this much memory, in bytes."""
+        self._changed = memory
+
+    def completed(self, checkpoint: Checkpoint) -> Flush | Migrate | Store | None:
+        """The first step after a checkpoint that is complete."""
+        self._checkpoint = checkpoint
+        self.handles = list(checkpoint.handles)
+        self._changed += checkpoint.changed
+        if checkpoint.fetching:  # RocksDB cannot copy the files yet, either
+            return None
+        self._wanted, self._covered = self._due(), 0
+        if self.phase in (Phase.IDLE, Phase.STORING) and self._flush_is_due():
+            self._go(_FLUSH)
+            self._last, self._changed = self.handles[-1].deltas[-1:], 0.0
+        return Flush() if self.phase in (Phase.FLUSHING, Phase.FLUSHING_AND_STORING) else self._migrate_or_store()
+
+    def _due(self) -> Base | Merge | None:
+        if self.storing is not None:
+            return None
+        epochs = self._checkpoint.epoch - self.handles[-1].base_epoch
+        wanted = due(self.handles, self._checkpoint.linked, epochs, self._kept)
+        # A base needs no delta, which may be damaged.
+        return Base() if wanted is not None and self._failures else wanted
+
+    def _flush_is_due(self) -> bool:
+        """Whether to flush all checkpointed rows: because what is wanted needs it, or because the store lacks many."""
+        if isinstance(self._wanted, Base) or (self._wanted is not None and self._checkpoint.restored):
+            return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
+        if len(self.handles) > 1:
+            return False
+        return self._changed > _CHANGED or self._checkpoint.lacking > _LACKING
+
+    def flushed(self, done: bool) -> Migrate | Store | None:
+        """The step after one of the flush, which is done with it or goes on.
+
+        While it goes on, a merge of later deltas may begin, which leaves the last one that is flushed in its place.
+        """
+        deltas = self.handles[-1].deltas
+        self._covered = deltas.index(self._last[0]) + 1 if self._last and self._last[0] in deltas else 0
+        if done:
+            self._go(_FLUSHED)
+        else:
+            merge = self._wanted if isinstance(self._wanted, Merge) and not self._checkpoint.restored else None
+            self._wanted = merge and part_of(merge, self._covered)
+            if self._wanted is None:
+                return None
+        return self._migrate_or_store()
+
+    def _migrate_or_store(self) -> Migrate | Store | None:
+        if self._checkpoint.outdated and (self._migrating or self._wanted is not None):
+            self._migrating = True
+            return Migrate()
+        return self._store()
+
+    def migrated(self, done: bool) -> Store | None:
+        """The step after one of the migration. A base can begin before all rows are rewritten."""
+        self._migrating = not done
+        return self._store()
+
+    def _store(self) -> Store | None:
+        if self._wanted is None:
+            return None
+        self._go(_STORE)
+        self.storing = Store(self._checkpoint.epoch, self._wanted, self._covered)
+        return self.storing
+
+    def stored(self, files: Sequence[Handle]) -> None:
+        """Put what was stored in its place: a base before the deltas that it does not cover, or merged deltas."""
+        epoch, what, covered = self._ended()
+        self._failures = 0
+        own = self.handles[-1]
+        if isinstance(what, Merge):
+            deltas = [*own.deltas[: what.first], *files, *own.deltas[what.end :]]
+            self.handles = [msgspec.structs.replace(own, deltas=deltas)]
+        else:
+            deltas = own.deltas[covered:]
+            own = msgspec.structs.replace(own, base_epoch=epoch, base=list(files), kind=self._kind, deltas=deltas)
+            self.handles = [own]
+
+    def failed(self) -> bool:
+        """Whether so many attempts to store something have failed that the job must."""
+        self._ended()
+        self._failures += 1
+        return self._failures >= _MOST_FAILURES
+
+    def _ended(self) -> Store:
+        assert self.storing is not None
+        ended, self.storing = self.storing, None
+        self._go(_STORED)
+        return ended
+
+    def _go(self, event: str) -> None:
+        self.phase = _TRANSITIONS[self.phase, event]
