@@ -197,6 +197,20 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "state/backends/canonical.py": {
         "dumps = [write_delta(target, stem + DUMP, [])]": "a file without rows holds no more than none",
     },
+    "state/backends/upkeep.py": {
+        "self.handles: list[KeyedHandle] = []": "`restore` sets it",
+        "self._checkpoint = Checkpoint(Epoch(0), ())": "`completed` sets it",
+        "self._checkpoint = Checkpoint(Epoch(0), ()) -> "
+        "self._checkpoint = Checkpoint(Epoch( -1), ())": "`completed` sets it",
+        "self._checkpoint = Checkpoint(Epoch(0), ()) -> self._checkpoint = Checkpoint(Epoch( 1), ())": "`completed` sets it",
+        "self._covered = 0 -> self._covered = -1": "`completed` sets it",
+        "self._changed = 0.0 -> self._changed = -1.0": "one byte more or less",
+        "self._changed = 0.0 -> self._changed = 1.0": "one byte more or less",
+        "self._last, self._changed = self.handles[-1].deltas[-1:], 0.0 -> "
+        "self._last, self._changed = self.handles[-1].deltas[-1:], -1.0": "one byte more or less",
+        "self._covered = deltas.index(self._last[0]) + 1 if self._last and self._last[0] in deltas else 0 -> "
+        "self._covered = deltas.index(self._last[ -1]) + 1 if self._last and self._last[0] in deltas else 0": "there is one",
+    },
     "state/backends/delta_merge.py": {
         "self.memory = 0 -> self.memory = -1": "one byte more or less",
         "self._unpacked = 0 -> self._unpacked = -1": "one byte more or less",

@@ -136,6 +136,16 @@ def the_handles_of_several_predecessors_become_one_base():
     assert [(each.first, each.last, each.base) for each in machine.handles] == [(0, 127, [delta("base")])]
 
 
+def test_no_flush_begins_while_the_base_of_several_predecessors_is_stored():
+    """The store has rows of all of them, of which the own deltas tell nothing."""
+    machine = Upkeep(kept=0, kind=KIND)
+    machine.restore([KeyedHandle(0, 63), KeyedHandle(64, 127)], 0, 127)
+    completed(machine, 1, machine.handles)
+    machine.flushed(True)
+    assert machine.phase == Phase.STORING
+    assert completed(machine, 2, machine.handles, lacking=1 << 40) is None
+
+
 def the_handle_of_equal_key_groups_is_continued():
     machine = Upkeep(kept=0, kind=KIND)
     machine.restore(handles(3), 0, 127)

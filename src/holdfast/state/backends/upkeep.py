@@ -183,13 +183,10 @@ class Upkeep:
         else:
             merge = self._wanted if isinstance(self._wanted, Merge) and not self._checkpoint.restored else None
             self._wanted = merge and part_of(merge, self._covered)
-            if self._wanted is None:
-                return None
         return self._migrate_or_store()
 
     def _migrate_or_store(self) -> Migrate | Store | None:
         if self._checkpoint.outdated and (self._migrating or self._wanted is not None):
-            self._migrating = True
             return Migrate()
         return self._store()
 
