@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.checkpoint import manifests, retention
 from holdfast.checkpoint.container import unpack
-from holdfast.checkpoint.entries import FORMAT_VERSION
-from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.entries import FORMAT_VERSION, decode_entry
+from holdfast.checkpoint.ids import CheckpointId, LogPosition
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.retention import Retention
@@ -17,7 +17,7 @@ from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.log_router import LogRouter
 from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, SigningKey, read_keys
 from holdfast.checkpoint.stores.storage import Storage, Unavailable
-from holdfast.checkpoint.stores.topic import Record
+from holdfast.checkpoint.stores.topic import Record, RecordKey
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
 from holdfast.runtime.plan.settings import JobSettings
 from holdfast.state_api import open_snapshot, sign
@@ -188,6 +188,65 @@ def the_content_that_outlives_its_records_is_copied_to_the_store(memory, topic, 
     kept = {path for path in memory.objects if "/kept/" in path}
     assert {int(path[-20:]) for path in kept} == {33}
     assert not [path for path in memory.objects if path.startswith(paths.state_prefix)]
+
+
+def a_driver_that_was_cut_off_and_trims_late_leaves_what_its_successor_needs(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
+    complete(driver(memory, topic, paths), 6)
+    cut_off = driver(memory, topic, paths)
+    late = Retention(cut_off._storage, paths, cut_off)
+    successor = driver(memory, topic, paths)
+    upkeep = Retention(successor._storage, paths, successor)
+    complete(successor, 6)
+    assert not cut_off.still_mine(), "it has read the log to its end, and goes on with what it is about"
+    upkeep.collect()
+    assert RecordKey.decode(topic.records[0].key).position > 9, "the successor's take-over is copied"
+    late._trim(cut_off.owned)
+    assert driver(memory, topic, paths).owned.retained[0].checkpoint_id == 15
+
+
+def a_driver_that_starts_while_records_are_deleted_finds_the_end_of_the_log(memory, topic, paths, monkeypatch):
+    """It must not take the end that it knew for that of the log, and take over there: both would believe they own the job."""
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
+    owner = driver(memory, topic, paths)
+    complete(owner, 3)
+    starting = CheckpointLog(opened(memory, topic), paths, 2)
+    assert [each.checkpoint_id for each in starting.read_retained()] == [4, 3]
+    complete(owner, 3)
+    read = topic.read
+
+    def overtaken(start, end):
+        monkeypatch.setattr(topic, "read", read)
+        Retention(owner._storage, paths, owner).collect()
+        assert start < topic.records[0].offset < end
+        return read(start, end)
+
+    monkeypatch.setattr(topic, "read", overtaken)
+    starting.take_over()
+    assert [each.checkpoint_id for each in starting.owned.retained] == [7, 6]
+    with pytest.raises(Fenced):
+        complete(owner)
+
+
+def an_entry_that_is_deleted_while_it_is_read_is_read_from_its_copy(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 1)
+    monkeypatch.setattr(topics_of_logs, "LARGEST_PART", 60)
+    owner = driver(memory, topic, paths)
+    complete(owner, 3)
+    reader = opened(memory, topic)
+    reader.exists(paths.log_entry(LogPosition(1)))
+    read = topic.read
+
+    def overtaken(start, end):
+        first = read(start, end)[:1]
+        monkeypatch.setattr(topic, "read", read)
+        Retention(owner._storage, paths, owner).collect()
+        assert topic.records[0].offset >= end, "the other parts are deleted"
+        return first
+
+    monkeypatch.setattr(topic, "read", overtaken)
+    data = reader.get(paths.log_entry(LogPosition(1)))
+    assert decode_entry(data, "").driver == owner._driver
 
 
 def an_entry_that_is_held_in_the_store_stays_there_when_the_log_in_the_topic_is_trimmed(memory, topic, paths, monkeypatch):

@@ -91,7 +91,7 @@ class TopicLog:
             return self._store.get(self._copy(path))
         records = self._topic.read(place.first, place.last + 1)
         parts = [record.value for record in records if RecordKey.decode(record.key).attempt == place.attempt]
-        if not records or records[0].offset != place.first:
+        if not records or (records[0].offset, records[-1].offset) != (place.first, place.last):
             return self._store.get(self._copy(path))  # deleted meanwhile
         return b"".join(parts)
 
@@ -147,7 +147,8 @@ class TopicLog:
             self._forgotten.difference_update(files)
             fold.files = {path: place for path, place in fold.files.items() if path not in files}
             fold.entries = {position: place for position, place in fold.entries.items() if position >= oldest}
-        self._store.delete([self._paths.kept_entry(position) for position in kept - wanted])
+        # A driver that was cut off and does not know it must leave the copies of its successor, whose entries are newer.
+        self._store.delete([self._paths.kept_entry(position) for position in kept - wanted if position < oldest])
         self._kept = wanted
 
     def _copied(self) -> set[LogPosition]:
@@ -203,17 +204,21 @@ class TopicLog:
 
     def _caught_up(self) -> TopicFold:
         """Read the topic to its end; with the lock."""
-        first, end = self._topic.bounds()
-        fold = self._fold
-        if fold is None or fold.next_offset < first:
-            fold = TopicFold(self._log, self.begin, max(first, self._offset), first <= self._offset)
-        elif end < fold.next_offset:
-            raise StorageError(
-                f"{self.uri}: it ends at offset {end}, but had {fold.next_offset}: records were lost, by an unclean leader "
-                "election or because the topic was made anew"
-            )
+        while True:
+            first, end = self._topic.bounds()
+            fold = self._fold
+            if fold is None or fold.next_offset < first:
+                fold = TopicFold(self._log, self.begin, max(first, self._offset), first <= self._offset)
+            elif end < fold.next_offset:
+                raise StorageError(
+                    f"{self.uri}: it ends at offset {end}, but had {fold.next_offset}: records were lost, by an unclean "
+                    "leader election or because the topic was made anew"
+                )
+            records = self._topic.read(fold.next_offset, end) if fold.next_offset < end else []
+            if fold.next_offset >= end or self._topic.bounds()[0] <= fold.next_offset:
+                break  # else the job's driver has deleted some of the records before they were read
         try:
-            for record in self._topic.read(fold.next_offset, end) if fold.next_offset < end else ():
+            for record in records:
                 fold.add(record.offset, record.key)
         except ForeignRecord as error:
             raise ConfigurationError(
