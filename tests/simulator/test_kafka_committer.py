@@ -206,6 +206,13 @@ def the_unfinished_transactions_of_earlier_attempts_are_aborted_and_those_of_oth
     assert sink.brokers.visible == []
 
 
+def a_driver_that_was_overtaken_before_it_recovers_leaves_the_transactions_of_its_successor(sink):
+    prepared, theirs = sink.prepared(3, 4), sink.open(5, 6)
+    sink.recover(4, prepared)
+    assert sink.brokers.dangling == [theirs]
+    assert sink.brokers.visible == [(3, 4)]
+
+
 def a_transaction_of_another_sink_in_the_checkpoint_is_told(sink):
     transaction = Prepared(sink.id_of(2, 4, uid="another"), 7, 0)
     data = KafkaCommittable(transaction, 2, 4, 0, "c0ffee", None).encode()

@@ -141,13 +141,17 @@ class KafkaCommitter:
         return parsed
 
     def _fence_all(self, prefix: str) -> None:
-        """Abort every unfinished transaction of this sink, and fence the previous driver's writers."""
+        """Abort every unfinished transaction of this sink, and fence the previous driver's writers.
+
+        Those of a later driver stay: this one has been overtaken, and does not know it yet.
+        """
         found = self._client.list(id_prefix(prefix, self._uid), _PATIENCE_S)
         every = {name: parsed for name in found if (parsed := TransactionalId.parse(name, prefix, self._uid))}
         ids = {name: parsed for name, parsed in every.items() if parsed.job in self._jobs}
         if every and not ids:
             self._refuse_newcomer([parsed for name, parsed in every.items() if found[name] in _UNFINISHED])
         self._known |= set(ids)
+        ids = {n: i for n, i in ids.items() if i.job != self._job.identity or i.generation <= self._job.generation}
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
         wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
         wanted += [
