@@ -206,7 +206,7 @@ def a_driver_that_was_cut_off_and_trims_late_leaves_what_its_successor_needs(mem
 
 
 def a_driver_that_starts_while_records_are_deleted_finds_the_end_of_the_log(memory, topic, paths, monkeypatch):
-    """It must not take the end that it knew for that of the log, and take over there: both would believe they own the job."""
+    """If it took the end that it knew for that of the log, and took over there, both would believe they own the job."""
     monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
     owner = driver(memory, topic, paths)
     complete(owner, 3)
