@@ -195,6 +195,21 @@ class TestPlanning:
             assert [number for _, number, *_ in now["partitions"]] == [0, 1, 2]
             assert list(now["topics"]) == [topic]
 
+    def test_a_partition_that_the_program_no_longer_gives_is_left_and_its_split_ends(
+        self, kafka: Any, new_topic: Any
+    ) -> None:
+        topic = new_topic(partitions=3)
+        here, there, new = (KafkaTopicPartition(topic, number) for number in range(3))
+        for number in range(3):
+            produce(kafka.bootstrap_servers, topic, [f"{number} a", f"{number} b"], partition=number)
+        with Job(source(kafka, partitions={here, there}, bounded=OFFSETS.offsets({here: 1, there: 9}))) as job:
+            job.epoch()
+            state = job.enumerator.snapshot()
+        with Job(source(kafka, partitions={here, new}, bounded=OFFSETS.offsets({here: 2, new: 1})), state) as job:
+            plan = job.enumerator.plan(10)
+            assert (str(there), True) in [(part.split, part.last) for part in plan.ranges]
+            assert (sorted(job.read([p for p in plan.ranges if p.end])), plan.finished) == (["0 b", "2 a"], True)
+
     def test_an_empty_partition_is_announced_once_and_then_leaves_no_ranges(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic(partitions=2)
         produce(kafka.bootstrap_servers, topic, ["a"])

@@ -194,6 +194,12 @@ class KafkaEnumerator:
                 self._check_topic(topic)
         found = self._existing(topics)
         partitions = self._selected(found)
+        if others := sorted(positions.next.keys() - set(partitions)):
+            _logger.warning(
+                "%s: %s is no longer among the source's partitions; its position is dropped",
+                self._name, ", ".join(map(str, others)),
+            )  # fmt: skip
+            self._left |= positions.drop(others)
         if changed := not positions.says(self._source.stopping_offsets):
             _logger.warning("%s: the program has other stopping offsets than the checkpoint; they apply now", self._name)
             positions.stop_at(self._source.stopping_offsets, self._stops(partitions))

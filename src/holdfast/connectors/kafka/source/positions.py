@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +107,12 @@ class Positions:
     def forget(self, topic: str) -> set[KafkaTopicPartition]:
         """Drop a topic; returns the partitions of which the runtime knows, and does not know that they end."""
         self.topics.pop(topic, None)
-        known = {p for p in self.announced - self.closed if p.topic == topic}
-        for partition in [p for p in self.next if p.topic == topic]:
+        return self.drop([p for p in self.next if p.topic == topic])
+
+    def drop(self, partitions: Collection[KafkaTopicPartition]) -> set[KafkaTopicPartition]:
+        """Drop partitions; returns those of which the runtime knows, and does not know that they end."""
+        known = (self.announced - self.closed).intersection(partitions)
+        for partition in partitions:
             del self.next[partition]
             self.stop.pop(partition, None)
             self.epochs.pop(partition, None)
