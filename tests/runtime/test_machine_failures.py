@@ -191,6 +191,8 @@ def a_job_that_is_cancelled_while_it_opens_or_plans_begins_no_epoch():
 
 def a_job_that_was_never_started_is_cancelled_at_once():
     driver = Driver()
+    assert driver.machine.completed is None
+    assert not driver.machine.uncommitted
     assert driver.tell(events.Cancel()) == [instructions.End(None)]
     assert driver.machine.state is JobState.CANCELED
 
@@ -258,6 +260,16 @@ def a_rescaled_job_whose_tasks_fail_at_once_returns_to_the_plan_before(fails: st
     refused = driver.notices[-1]
     assert refused.request == request
     assert "cannot run at parallelism 2, and it goes on as before: no room for two" in refused.why
+
+
+def a_rescaled_job_that_would_end_before_its_first_epoch_is_complete_returns_to_the_plan_before():
+    driver = Driver(attempts=0)
+    before = driver.plan
+    request, _ = rescaling(driver)
+    (take_over,) = driver.tell(events.Verified(2))
+    (back,) = driver.tell(Failed(take_over, AWAY))
+    assert back.plan == before
+    assert driver.notices[-1].request == request
 
 
 def a_rescaling_that_ends_with_another_driver_is_no_reason_to_go_back():

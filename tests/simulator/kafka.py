@@ -205,6 +205,7 @@ class Producer:
         self._on_delivery = config["on_delivery"]
         self._identity = (-1, -1)
         self._waiting: list[Record] = []
+        self._begun = False
 
     def list_topics(self, topic: str, timeout: float) -> None:
         """Metadata is read only: asking for it changes nothing that the simulation knows."""
@@ -216,9 +217,10 @@ class Producer:
         self._identity = (answer.producer_id, answer.producer_epoch)
 
     def begin_transaction(self) -> None:
-        self._waiting = []
+        self._waiting, self._begun = [], True
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None) -> None:
+        assert self._begun, "no transaction has begun"
         self._waiting.append((topic, key, value))
 
     def poll(self, timeout: float) -> int:
@@ -242,6 +244,7 @@ class Producer:
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
+        self._begun = False
         answer = self._brokers.send(_End(self._name, *self._identity, committed))
         if answer is None:
             raise _error(KafkaError._TIMED_OUT, retriable=True)

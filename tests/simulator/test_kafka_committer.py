@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.job_files import JobFiles
+from holdfast.connectors.kafka.sink import committer
 from holdfast.connectors.kafka.sink.committable import KafkaCommittable, TransactionalId, rewriter_id
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.outbox import OutboxFile, OutgoingBatch, outbox_epoch, outbox_name
@@ -100,17 +103,17 @@ class Sink:
         return topic, record.keys[0], record.values[0]
 
     def recover(self, generation: int, *committables: Committable) -> None:
-        with self.driver(generation) as committer:
-            committer.recover(committables)
+        with self.driver(generation) as driver:
+            driver.recover(committables)
 
     @contextmanager
     def driver(self, generation: int, **job: Any) -> Iterator[KafkaCommitter]:
         """A driver's committer. What it does in the background it has done at the end."""
-        committer = KafkaCommitter(OUTPUT, replace(self.job(generation), **job), UID)
+        made = KafkaCommitter(OUTPUT, replace(self.job(generation), **job), UID)
         try:
-            yield committer
+            yield made
         finally:
-            committer.close()
+            made.close()
 
     def clean_up(self) -> None:
         """Let the background do all that it has to do now."""
@@ -246,8 +249,8 @@ def test_lost_output_without_a_copy_is_an_error_that_says_what_is_missing(sink):
     without = replace(KafkaCommittable.decode(lost), outbox=None)
     with pytest.raises(HoldfastError, match=r"epoch 4 of subtask 0 was lost .* without checkpoint storage there is no copy"):
         sink.recover(3, Committable("sink", 0, without.encode()))
-    with pytest.raises(HoldfastError, match="there is no copy"), sink.driver(3, storage_uri=None) as committer:
-        committer.recover([lost])
+    with pytest.raises(HoldfastError, match="there is no copy"), sink.driver(3, storage_uri=None) as driver:
+        driver.recover([lost])
     assert sink.brokers.visible == []
     assert not sink.brokers.dangling
 
@@ -259,6 +262,7 @@ def a_new_job_whose_prefix_another_job_uses_is_refused_and_told_whose_it_is(sink
     sink.brokers.ids[sink.id_of(5, 1, identity="2e")] = Known(7, 0, TransactionState.COMPLETE_COMMIT)
     sink.recover(1)  # the other job may have ended
     theirs = sink.open(5, 8, identity="2e")
+    sink.brokers.ids[theirs].records.append(sink.token(5, 8, "decade", "2e"))  # nobody waits for its end
     with pytest.raises(ConfigurationError) as refused:
         sink.recover(1)
     owner = "job 'the other job'" if known else "another job"
@@ -270,28 +274,40 @@ def a_new_job_whose_prefix_another_job_uses_is_refused_and_told_whose_it_is(sink
     assert sink.brokers.dangling == [theirs]
 
 
+def test_output_whose_tokens_were_deleted_is_written_again_and_said_to_be_there_twice_perhaps(sink, monkeypatch, caplog):
+    monkeypatch.setattr(committer, "never_written", lambda properties, topic: topic == token_topic("simulated"))
+    sink.recover(3, sink.lost(2, 4), sink.lost(2, 4, subtask=1))
+    assert sink.brokers.visible == [(2, 4), (2, 4)]
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "the topic simulated-holdfast-tokens with the tokens of this sink was deleted" in told
+    assert "unknown whether the output of epoch 4 was committed. It is written again, and may be there twice" in told
+    caplog.clear()
+    sink.recover(4)
+    assert not caplog.records
+
+
 # commits
 
 
 def a_committed_epoch_is_visible_at_once_and_its_copy_goes_in_the_background(sink):
-    with sink.driver(2) as committer:
-        committer.recover([])
-        committer.commit([sink.prepared(2, 4)])
+    with sink.driver(2) as driver:
+        driver.recover([])
+        driver.commit([sink.prepared(2, 4)])
         assert sink.brokers.visible == [(2, 4)]
         later = sink.lost(2, 5)
         assert sink.copies() == [(2, 4), (2, 5)]
         sink.clean_up()
         assert sink.copies() == [(2, 5)]
         sink.open(2, 5)
-        committer.commit([later])
+        driver.commit([later])
     assert sink.brokers.visible == [(2, 4), (2, 5)]
     assert sink.copies() == []
 
 
 def the_copies_of_earlier_drivers_go_every_thousand_epochs(sink):
     """Recovery could not delete them, or an attempt that it had fenced wrote one afterwards."""
-    with sink.driver(3) as committer:
-        committer.recover([])
+    with sink.driver(3) as driver:
+        driver.recover([])
         for generation, epoch in ((2, 9), (3, 999), (3, 1005), (4, 1)):
             sink.lost(generation, epoch)
         for epoch, left in (
@@ -302,16 +318,16 @@ def the_copies_of_earlier_drivers_go_every_thousand_epochs(sink):
         ):
             if epoch == 1998:
                 sink.lost(2, 8)
-            committer.commit([sink.prepared(3, epoch)])
+            driver.commit([sink.prepared(3, epoch)])
             sink.clean_up()
             assert sink.copies() == left, epoch
 
 
 def the_open_transactions_of_overtaken_attempts_are_aborted_behind_the_commit_of_their_epoch(sink):
     """In the slot of an epoch that was committed. The next epochs' writers are at work in the other slots."""
-    with sink.driver(2) as committer:
-        committer.recover([])
-        committer.commit([sink.prepared(2, 4)])
+    with sink.driver(2) as driver:
+        driver.recover([])
+        driver.commit([sink.prepared(2, 4)])
         overtaken = sink.open(2, 4, writer="0b")
         earlier, other = sink.open(1, 7), sink.open(3, 4, identity="2e")
         at_work = [sink.open(2, epoch, writer="0c") for epoch in (5, 6, 7)]
@@ -321,30 +337,50 @@ def the_open_transactions_of_overtaken_attempts_are_aborted_behind_the_commit_of
         assert sorted(sink.brokers.dangling) == sorted([*at_work, other])
 
 
+def an_idle_job_looks_for_overtaken_attempts_again_and_again_ever_more_rarely(sink, monkeypatch):
+    waits: list[float] = []
+    overtaken: list[str] = []
+
+    class Waiting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            overtaken.append(sink.open(2, 4, writer=f"{len(waits):02x}"))
+            return len(waits) == 8  # the next commit
+
+    monkeypatch.setattr(committer, "threading", SimpleNamespace(Event=Waiting, Lock=threading.Lock))
+    with sink.driver(2) as driver:
+        driver.recover([])
+        driver.commit([sink.prepared(2, 4)])
+        sink.clean_up()
+    assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert set(sink.brokers.dangling) <= {overtaken[-1]}
+
+
 def the_slot_of_an_epoch_is_left_alone_from_the_second_commit_after_it_on(sink):
     """Then a writer of the epoch that uses the slot next may have begun."""
-    with sink.driver(2) as committer:
-        committer.recover([])
-        committer.commit([sink.prepared(2, 4)])
+    with sink.driver(2) as driver:
+        driver.recover([])
+        driver.commit([sink.prepared(2, 4)])
         sink.clean_up()
         for epoch, aborted in ((5, True), (6, False)):
             overtaken = sink.open(2, 4, writer="0b")
-            committer.commit([sink.prepared(2, epoch)])
+            driver.commit([sink.prepared(2, epoch)])
             sink.clean_up()
             assert (sink.brokers.ids[overtaken].state is not TransactionState.ONGOING) is aborted
-        committer.commit([])  # an epoch without output is a commit, too
+        driver.commit([])  # an epoch without output is a commit, too
         overtaken = sink.open(2, 5, writer="0b")
-        committer.commit([sink.prepared(2, 7)])
+        driver.commit([sink.prepared(2, 7)])
         sink.clean_up()
         assert sink.brokers.ids[overtaken].state is TransactionState.ONGOING
 
 
 def a_transaction_that_is_lost_before_its_commit_is_an_error_from_which_the_job_recovers(sink):
-    with sink.driver(2) as committer:
-        committer.recover([])
+    with sink.driver(2) as driver:
+        driver.recover([])
         both = [sink.prepared(2, 4), sink.lost(2, 4, subtask=1)]
         with pytest.raises(HoldfastError, match="epoch 4, subtask 1 was lost before it could be committed") as failed:
-            committer.commit(both)
+            driver.commit(both)
         assert not isinstance(failed.value, Fenced)
         assert "they are written again when the job restarts" in str(failed.value)
     assert sink.brokers.visible == [(2, 4)]
@@ -354,11 +390,11 @@ def a_transaction_that_is_lost_before_its_commit_is_an_error_from_which_the_job_
 
 def a_transaction_that_a_later_driver_has_ended_tells_that_the_job_is_its(sink):
     sink.brokers.ids[sink.id_of(9, 1)] = Known(7, 0, TransactionState.COMPLETE_COMMIT)  # of a checkpoint log that is gone
-    with sink.driver(2) as committer:
-        committer.recover([])
+    with sink.driver(2) as driver:
+        driver.recover([])
         sink.brokers.ids[sink.id_of(3, 1, identity="2e")] = Known(7, 0, TransactionState.COMPLETE_COMMIT)
         with pytest.raises(HoldfastError, match="was lost before it could be committed"):
-            committer.commit([sink.lost(2, 4)])
+            driver.commit([sink.lost(2, 4)])
         sink.open(3, 5)
         with pytest.raises(Fenced, match=r"a later driver \(generation 3, this one is 2\) owns the output"):
-            committer.commit([sink.lost(2, 4)])
+            driver.commit([sink.lost(2, 4)])
