@@ -198,6 +198,13 @@ def test_splits_are_dealt_anew_whenever_the_parallelism_changes():
     assert sorted(owners(progress(up, parallelism=3)).values()) == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
+def test_new_splits_are_dealt_to_the_subtasks_in_turn():
+    source = progress(parallelism=3)
+    read(source, planned("a", "b"))
+    read(source, planned(*"cdefg"))
+    assert owners(source) == {name: n % 3 for n, name in enumerate("abcdefg")}
+
+
 def test_splits_stay_with_their_subtasks_at_the_same_parallelism():
     stored = SourceState(None, {name: {"max_timestamp": 5, "owner": n, "dealt": 3} for name, n in zip("abc", (2, 0, 2))})
     assert owners(progress(stored, parallelism=3)) == {"a": 2, "b": 0, "c": 2}

@@ -347,3 +347,14 @@ def an_assigner_returns_the_windows_of_an_element_the_latest_first():
         SlidingEventTimeWindows.of(ms(20), ms(10)).assign_windows("element", MIN_TIMESTAMP, None)
     (only,) = GlobalWindows.create().assign_windows("element", MIN_TIMESTAMP, None)
     assert only is GlobalWindow.get()
+
+
+@pytest.mark.parametrize(("size", "slide"), [(1, 1), (3, 2), (2, 3), (6, 4), (10, 5), (5, 5), (7, 3)])
+def the_sliding_windows_of_a_time_are_those_that_contain_it(size: int, slide: int):
+    for offset in (0, 1 - slide, slide - 1):
+        windows = SlidingEventTimeWindows(size, slide, offset)
+        assert windows.arguments == (size, slide, offset)
+        for time in range(-25, 25):
+            expected = [(at, at + size) for at in range(time - size + 1, time + 1) if (at - offset) % slide == 0]
+            assert windows.windows(windows.pane_of(time)) == expected
+            assert windows.pane_of(time) <= time < windows.pane_of(time) + windows.pane

@@ -134,8 +134,11 @@ def a_join_of_tables_takes_back_what_it_has_told(left: bool, right: bool):
         told = new
     join = JoinTables("{}-{}".format, left, right)
     assert two(join, steps) == expected
-    with pytest.raises(IncompatibleState, match=r"those of the kind 'inner' of join"):
-        join.continuing({"outer": [False, False]})
+    kinds = {(False, False): "inner", (True, False): "left", (False, True): "right", (True, True): "outer"}
+    for before, kind in kinds.items():
+        says = f"those of the kind '{kind}' of join, and the program's join is '{kinds[left, right]}'"
+        with pytest.raises(IncompatibleState, match=says):
+            join.continuing({"outer": [*before]})
 
 
 @pytest.mark.parametrize("left", [True, False])
