@@ -102,6 +102,7 @@ LONG = [
     "state/test_blob_files.py",
     "state/test_clipped_restore.py",
     "state/test_costs.py",
+    "state/test_delta_merge.py",
     "state/test_equal_map_keys.py",
     "state/test_footprint.py",
     "state/test_lazy_deltas.py",
