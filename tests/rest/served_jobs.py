@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import time, timezone
 from typing import Any
 
 from holdfast.checkpoint.holds import Hold, Holds
@@ -15,6 +17,13 @@ from holdfast.rest.server import RestServer
 from holdfast.runtime.records.samples import EdgeSample
 
 ID, OTHER = "a" * 32, "b" * 32
+
+
+@dataclass
+class Visit:
+    """A value of a state."""
+
+    pages: dict[int, int]
 
 
 class Kept:
@@ -48,7 +57,14 @@ class Job:
     def query(self, uid: str, name: str, key: object, window: int | None = None) -> tuple[object, int]:
         if uid != "totals":
             raise ConfigurationError(f"there is no keyed state of an operator with uid {uid!r}")
-        odd: dict[Any, Any] = {"large": [1 << 80], "half": "\ud800"} if name == "odd" else {1: name}
+        odd: dict[Any, Any] = {1: name}
+        if name == "odd":
+            odd = {
+                "large": [1 << 80],
+                "half": "\ud800",
+                "\udfff": time(1, tzinfo=timezone.utc),
+                "visit": Visit({2: 1 << 80}),
+            }
         return [Row(key=key, window=window), odd], 7
 
     def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import datetime
 import json
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -80,19 +82,28 @@ def _key(given: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: a Row with names as an object, a map as a list of pairs if its keys are not strings.
+    """A value for JSON: a Row with names or a dataclass as an object, a map as a list of pairs if its keys are not strings.
 
-    Whole numbers of more than 64 bits, and strings that are not UTF-8, which JSON's encoder refuses, become text.
+    Whole numbers of more than 64 bits, strings that are not UTF-8 and times with a zone, which JSON's encoder refuses,
+    become text.
+
+    >>> _plain({Row(a=2**70): {"b": (1, 2)}})
+    [[{'a': '1180591620717411303424'}, {'b': [1, 2]}]]
     """
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return str(value)
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, str):
+        text = str.__str__(value)
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, datetime.time):
+        return value.isoformat()
     if isinstance(value, Row):
         return {name: _plain(each) for name, each in zip(value._names(), value, strict=True)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name, None)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {key: _plain(each) for key, each in value.items()}
+            return {_plain(key): _plain(each) for key, each in value.items()}
         return [[_plain(key), _plain(each)] for key, each in value.items()]
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
