@@ -249,6 +249,34 @@ def an_entry_that_is_deleted_while_it_is_read_is_read_from_its_copy(memory, topi
     assert decode_entry(data, "").driver == owner._driver
 
 
+def the_late_part_of_a_file_that_is_deleted_does_not_stop_the_deletion_of_records(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    monkeypatch.setattr(topics_of_logs, "LARGEST_PART", 60)
+    owner = driver(memory, topic, paths)
+    upkeep = Retention(owner._storage, paths, owner)
+    append, late = topic.append, []
+
+    def held_back(records):
+        if RecordKey.decode(records[0][0]).position:
+            return append(records)
+        monkeypatch.setattr(topic, "append", append)
+        append(records[:-1])
+        late.append(records[-1:])
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(topic, "append", held_back)
+    for _ in range(8):
+        complete(owner)
+        upkeep.collect()
+    topic.append(*late)
+    before = topic.records[0].offset
+    for _ in range(8):
+        complete(owner)
+        upkeep.collect()
+    assert topic.records[0].offset > before + 8
+
+
 def an_entry_that_is_held_in_the_store_stays_there_when_the_log_in_the_topic_is_trimmed(memory, topic, paths, monkeypatch):
     monkeypatch.setattr(retention, "_TRIM_EVERY", 5)
     before = CheckpointLog(Storage(memory, QUICK), paths, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from holdfast.checkpoint.ids import NO_POSITION, LogPosition
 from holdfast.checkpoint.paths import JobPaths, entry_in
@@ -141,7 +142,8 @@ class TopicLog:
             self._store.put(self._paths.kept_entry(position), self.get(self._paths.log_entry(position)))
         for path in files:
             if path not in self._forgotten:
-                self._store.put(path, self.get(path))
+                with suppress(NotFound):  # it was deleted, and a part that came late made it look complete again
+                    self._store.put(path, self.get(path))
         self._topic.truncate(bound)
         with self._lock:
             self._forgotten.difference_update(files)
