@@ -55,6 +55,9 @@ def the_offsets_may_be_given_by_name() -> None:
     [
         (lambda: KafkaSource.builder().set_topics("a").build(), "set_bootstrap_servers"),
         (lambda: builder().build(), "set_topics"),
+        (lambda: builder().set_topics("\ud800"), "topics are named by strings"),
+        (lambda: builder().set_partitions({KafkaTopicPartition("\ud800", 0)}).build(), "topics are named by strings"),
+        (lambda: builder().set_topics("a").set_group_id("\ud800").build(), "surrogates not allowed"),
         (lambda: builder().set_topics("a").set_topic_pattern("b"), "cannot be set in addition"),
         (lambda: builder().set_topic_pattern("("), "no regular expression"),
         (lambda: builder().set_topics("a").set_property("fetch.sizes", "1").build(), "fetch.sizes"),

@@ -216,6 +216,9 @@ def check_transactional(properties: Mapping[str, Any], timeout_ms: int) -> None:
 
 def _created(kind: type[Consumer] | type[Producer], settings: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     try:
+        for each in settings.values():
+            if isinstance(each, str):
+                each.encode()  # the client library dies of texts without a UTF-8 form
         return kind({**settings, "log_level": 0, "bootstrap.servers": ""})
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["client_properties", "refuse_class", "require_topic"]
+__all__ = ["client_properties", "is_topic", "refuse_class", "require_topic"]
 
 
 def client_properties(kind: str, given: Mapping[str, Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,9 +22,14 @@ def client_properties(kind: str, given: Mapping[str, Any] | None, named: Mapping
     return properties
 
 
+def is_topic(name: Any) -> bool:
+    """Whether a topic may have this name, as far as the client library does not tell by itself: it dies of some names."""
+    return isinstance(name, str) and bool(name) and name.isascii() and "\0" not in name
+
+
 def require_topic(name: Any, what: str) -> None:
-    """Refuse anything but a string."""
-    if not isinstance(name, str):
+    """Refuse anything but a name of a topic."""
+    if not is_topic(name):
         raise ConfigurationError(f"{what}, got {name!r}")
 
 

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, NoReturn, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.kafka.arguments import is_topic
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.connectors.kafka.sink.producer_record import KafkaSinkContext, ProducerRecord
 from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
@@ -159,7 +160,7 @@ class RecordSerializer:
     @staticmethod
     def _topic(select: Callable[[Any], str], value: Any) -> str:
         topic = select(value)
-        if not _is_name(topic):
+        if not is_topic(topic):
             raise TypeError(f"the topic selector gave {topic!r} instead of a topic's name")
         return topic
 
@@ -169,11 +170,6 @@ def _headers(given: Mapping[str, Any] | Sequence[tuple[str, Any]] | None) -> lis
         return []
     items = given.items() if isinstance(given, Mapping) else given
     return [(_header_name(name), _plain(value)) for name, value in items]
-
-
-def _is_name(topic: Any) -> bool:
-    """Whether a topic may have this name, as far as the client library does not tell by itself."""
-    return isinstance(topic, str) and bool(topic) and topic.isascii() and "\0" not in topic
 
 
 def _header_name(name: Any) -> str:
@@ -228,7 +224,7 @@ def _checked(record: Any, element: Any) -> ProducerRecord | None:
             "to write nothing"
         )
     topic, partition = record.topic, record.partition
-    if not _is_name(topic):
+    if not is_topic(topic):
         raise TypeError(f"serialize() returned a ProducerRecord with the topic {topic!r} instead of a topic's name")
     if partition is not None and (not isinstance(partition, int) or not 0 <= partition < 2**31):
         raise TypeError(

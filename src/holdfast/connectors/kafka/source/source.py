@@ -122,7 +122,7 @@ class KafkaSource(KafkaSourceOptions, Generic[T]):
         stop = unbounded if bounded is None else bounded
         super().__init__(
             properties=own,
-            topics=tuple(sorted({each.topic for each in chosen})) if chosen is not None else _topics(topics),
+            topics=_topics(topics if chosen is None else sorted({each.topic for each in chosen})),
             pattern=None if topic_pattern is None else _pattern(topic_pattern),
             partitions=chosen,
             starting_offsets=KafkaOffsetsInitializer.of(starting_offsets),
