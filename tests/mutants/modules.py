@@ -97,9 +97,9 @@ failures 97, milestones 95, paths 94, event_time 92, evictors 91, counts 88, com
 ones: restart, resumption, timer_ticks and pane_sums 100, redistribution and sources 96, changes and versions 95, canonical,
 channel_state and split_merge 94, committer, epoch and timing_wheel 93, key_codec and references 92, timers, alarm, layers,
 retention and takeover 90, channels and machine 89, key_groups 88, assigners and timer_chunks 87, best 86, element_triggers
-and job_clock 85; of 71 of rounds 86, of 67 of upkeep 94. Of 8 to 12: autoscaling, clock, savepoint_requests, timer_family, ttl, entry_pieces,
-sliding and waiting 100, event_times 91, log and unaligned 89, schema 88. Of 7 or less: delta and alignment 100, delta_merge
-86.
+and job_clock 85; of 71 of rounds 86, of 67 of upkeep 94. Of 8 to 12: autoscaling, clock, savepoint_requests, timer_family,
+ttl, entry_pieces, sliding and waiting 100, event_times 91, log and unaligned 89, schema 88. Of 7 or less: delta and
+alignment 100, delta_merge 86.
 
 Of what was left, with neither a test nor a reason: in machine, a job is cancelled after a savepoint that was to stop it and
 was written when the job had failed; in split_merge, the record of an error that names one already.
