@@ -11,7 +11,7 @@ from holdfast.checkpoint.entries import FORMAT_VERSION, decode_entry
 from holdfast.checkpoint.ids import CheckpointId, LogPosition
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
-from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.retention import Retention, referenced
 from holdfast.checkpoint.stores import topic as topics_of_logs
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
 from holdfast.checkpoint.stores.log_router import LogRouter
@@ -247,6 +247,19 @@ def an_entry_that_is_deleted_while_it_is_read_is_read_from_its_copy(memory, topi
     monkeypatch.setattr(topic, "read", overtaken)
     data = reader.get(paths.log_entry(LogPosition(1)))
     assert decode_entry(data, "").driver == owner._driver
+
+
+def a_file_that_was_copied_although_its_records_stay_is_deleted_with_its_copy(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    owner = driver(memory, topic, paths)
+    upkeep = Retention(owner._storage, paths, owner)
+    monkeypatch.setattr(topic, "truncate", lambda offset: fails())
+    for _ in range(12):
+        complete(owner)
+        upkeep.collect()
+    copied = {path for path in memory.objects if path.startswith(paths.state_prefix)}
+    assert copied <= referenced(owner.owned.retained)
 
 
 def the_late_part_of_a_file_that_is_deleted_does_not_stop_the_deletion_of_records(memory, topic, paths, monkeypatch):

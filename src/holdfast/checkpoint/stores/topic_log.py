@@ -42,6 +42,8 @@ class TopicLog:
         """Held while the fold changes; never while records are appended."""
         self._fold: TopicFold | None = None
         self._forgotten: set[str] = set()
+        self._doubled: set[str] = set()
+        """Files whose records may still be there although they are copied: the answer to their deletion did not come."""
         self._kept: set[LogPosition] | None = None
         """Positions whose entries are copied to the store; None: not known yet."""
 
@@ -121,7 +123,10 @@ class TopicLog:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; entries are deleted by `trim`."""
-        self._forgotten.update(path for path in paths if entry_in(path) is None)
+        files = {path for path in paths if entry_in(path) is None}
+        self._forgotten |= files
+        if copies := files & self._doubled:
+            self._store.delete(copies)
 
     def trim(self, oldest: LogPosition, needed: Iterable[LogPosition]) -> None:
         """Delete the records before an entry, after copying what is still needed of them to the store.
@@ -144,8 +149,10 @@ class TopicLog:
             if path not in self._forgotten:
                 with suppress(NotFound):  # it was deleted, and a part that came late made it look complete again
                     self._store.put(path, self.get(path))
+                    self._doubled.add(path)
         self._topic.truncate(bound)
         with self._lock:
+            self._doubled.difference_update(files)
             self._forgotten.difference_update(files)
             fold.files = {path: place for path, place in fold.files.items() if path not in files}
             fold.entries = {position: place for position, place in fold.entries.items() if position >= oldest}
