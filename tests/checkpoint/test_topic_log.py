@@ -255,7 +255,7 @@ def a_file_that_was_copied_although_its_records_stay_is_deleted_with_its_copy(me
     owner = driver(memory, topic, paths)
     upkeep = Retention(owner._storage, paths, owner)
     monkeypatch.setattr(topic, "truncate", lambda offset: fails())
-    for _ in range(12):
+    for _ in range(5):
         complete(owner)
         upkeep.collect()
     copied = {path for path in memory.objects if path.startswith(paths.state_prefix)}
