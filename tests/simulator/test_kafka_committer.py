@@ -211,7 +211,8 @@ def the_unfinished_transactions_of_earlier_attempts_are_aborted_and_those_of_oth
 
 def a_driver_that_was_overtaken_before_it_recovers_leaves_the_transactions_of_its_successor(sink):
     prepared, theirs = sink.prepared(3, 4), sink.open(5, 6)
-    sink.recover(4, prepared)
+    with pytest.raises(Fenced, match=r"a later driver \(generation 5, this one is 4\) owns the output"):
+        sink.recover(4, prepared)
     assert sink.brokers.dangling == [theirs]
     assert sink.brokers.visible == [(3, 4)]
 

@@ -152,15 +152,6 @@ def a_job_of_a_live_stream_ends_when_it_is_cancelled_and_its_query_with_it(spark
     assert spark.streams.active == []
 
 
-def a_streaming_dataframe_of_a_stopped_session_is_refused(spark, tmp_path):
-    rate = spark.readStream.format("rate").load()
-    rate.schema
-    env = environment(tmp_path)
-    spark.stop()
-    with pytest.raises(ConfigurationError, match="whose SparkSession is stopped; make both anew"):
-        env.from_spark_stream(rate)
-
-
 @pytest.mark.parametrize("store", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
 def an_older_checkpoint_takes_the_state_of_the_querys_aggregation_back(spark, tmp_path, store):
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"org.apache.spark.sql.execution.streaming.state.{store}")
@@ -186,3 +177,12 @@ def an_older_checkpoint_takes_the_state_of_the_querys_aggregation_back(spark, tm
         run(10)
     first = sorted((tmp_path / "checkpoints" / "sums" / "log").iterdir())[1]
     assert run(100, first.as_uri())[-2:] == [4, 14]
+
+
+def a_streaming_dataframe_of_a_stopped_session_is_refused(spark, tmp_path):
+    rate = spark.readStream.format("rate").load()
+    rate.schema
+    env = environment(tmp_path)
+    spark.stop()
+    with pytest.raises(ConfigurationError, match="whose SparkSession is stopped; make both anew"):
+        env.from_spark_stream(rate)

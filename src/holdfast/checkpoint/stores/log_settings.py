@@ -35,7 +35,7 @@ def log_in_topic(config: Mapping[str, str]) -> bool:
 def log_topics(config: Mapping[str, str], directory: str) -> frozenset[str]:
     """The topic that has the checkpoint log of the job with this directory, if one has.
 
-    >>> log_topics({LOG: "kafka", "execution.checkpointing.log.kafka.bootstrap.servers": "broker:9092"}, "payments")
+    >>> log_topics({LOG: "kafka", f"{_KAFKA}bootstrap.servers": "broker:9092"}, "payments")
     frozenset({'payments-checkpoints'})
     """
     return frozenset([_topic(config, directory)] if log_in_topic(config) else [])

@@ -143,7 +143,8 @@ class KafkaCommitter:
     def _fence_all(self, prefix: str) -> None:
         """Abort every unfinished transaction of this sink, and fence the previous driver's writers.
 
-        Those of a later driver stay: this one has been overtaken, and does not know it yet.
+        Raises:
+            Fenced: a later driver has an unfinished one: this driver was overtaken, and did not know it yet.
         """
         found = self._client.list(id_prefix(prefix, self._uid), _PATIENCE_S)
         every = {name: parsed for name in found if (parsed := TransactionalId.parse(name, prefix, self._uid))}
@@ -151,7 +152,9 @@ class KafkaCommitter:
         if every and not ids:
             self._refuse_newcomer([parsed for name, parsed in every.items() if found[name] in _UNFINISHED])
         self._known |= set(ids)
-        ids = {n: i for n, i in ids.items() if i.job != self._job.identity or i.generation <= self._job.generation}
+        later = {i.generation for n, i in ids.items() if i.job == self._job.identity and found[n] in _UNFINISHED}
+        if max(later, default=0) > self._job.generation:
+            raise self._overtaken(max(later))
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
         wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
         wanted += [
@@ -260,14 +263,16 @@ class KafkaCommitter:
         for name in self._client.list(id_prefix(self._prefix, self._uid)):
             parsed = TransactionalId.parse(name, self._prefix, self._uid)
             if parsed and parsed.job in self._jobs and parsed.generation > self._job.generation and name not in self._known:
-                raise Fenced(
-                    f"{self._where}: a later driver (generation {parsed.generation}, this one is "
-                    f"{self._job.generation}) owns the output"
-                )
+                raise self._overtaken(parsed.generation)
         raise HoldfastError(
             f"{self._where}: the transaction of epoch {lost.epoch}, subtask {lost.subtask} was lost before it could "
             f"be committed (transaction.timeout.ms={self._sink.transaction_timeout_ms} passed, or Kafka lost it). Its "
             "records are safe: they are written again when the job restarts from its checkpoint"
+        )
+
+    def _overtaken(self, generation: int) -> Fenced:
+        return Fenced(
+            f"{self._where}: a later driver (generation {generation}, this one is {self._job.generation}) owns the output"
         )
 
     def _clean_up(self) -> None:
