@@ -228,6 +228,32 @@ def a_driver_that_starts_while_records_are_deleted_finds_the_end_of_the_log(memo
         complete(owner)
 
 
+def a_late_record_between_the_parts_of_the_first_entry_is_not_taken_for_it(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 1)
+    monkeypatch.setattr(topics_of_logs, "LARGEST_PART", 60)
+    cut_off, late = driver(memory, topic, paths), []
+    append = topic.append
+
+    def between(records):
+        for record in records:
+            append([record])
+            late and append(late.pop())
+        return topic.end - 1
+
+    monkeypatch.setattr(topic, "append", lambda records: late.append(records) or fails())
+    with pytest.raises(StorageError):
+        complete(cut_off)
+    monkeypatch.setattr(topic, "append", append)
+    owner = driver(memory, topic, paths, retained=1)
+    del late[1:]
+    complete(owner, 3)
+    monkeypatch.setattr(topic, "append", between)
+    complete(owner)
+    Retention(owner._storage, paths, owner).collect()
+    complete(owner)
+    assert driver(memory, topic, paths).owned.retained[0].checkpoint_id == 7
+
+
 def an_entry_that_is_deleted_while_it_is_read_is_read_from_its_copy(memory, topic, paths, monkeypatch):
     monkeypatch.setattr(retention, "_TRIM_EVERY", 1)
     monkeypatch.setattr(topics_of_logs, "LARGEST_PART", 60)

@@ -122,17 +122,18 @@ class TopicFold:
         log: The log's name, in 16 bytes.
         begin: The first position of the log that is in the topic.
         start: The offset of the first record.
-        whole: Whether that is the first one of the log; otherwise older ones were deleted, up to an entry.
+        whole: Whether that is the first one of the log. Otherwise older ones were deleted, and it is the first part of an entry.
     """
 
     def __init__(self, log: bytes, begin: LogPosition, start: int, whole: bool) -> None:
         self._log = log
+        self._entry = None if whole else start
+        """Where the first entry begins, until it is complete; None: its position is known."""
         self.next_offset = start
         self.last = LogPosition(begin - 1) if whole else NO_POSITION
         """The last position; 0: not known yet."""
         self.entries: dict[LogPosition, Place] = {}
         self.files: dict[str, Place] = {}
-        self._begin = begin
         self._open: dict[bytes, tuple[int, int]] = {}
         """By attempt: the offset of the first part, and how many parts are there."""
 
@@ -155,8 +156,8 @@ class TopicFold:
         place = Place(first, offset, found.attempt)
         if not found.position:
             self.files.setdefault(found.path, place)
-        elif found.position == self.last + 1 or (not self.last and found.position >= self._begin):
-            self.last = found.position
+        elif found.position == self.last + 1 if self._entry is None else first == self._entry:
+            self.last, self._entry = found.position, None
             self.entries[found.position] = place
 
 
