@@ -122,7 +122,7 @@ class TopicFold:
         log: The log's name, in 16 bytes.
         begin: The first position of the log that is in the topic.
         start: The offset of the first record.
-        whole: Whether that is the first one of the log. Otherwise older ones were deleted, and it is the first part of an entry.
+        whole: Whether that is the first one of the log. Otherwise older ones were deleted: it is the first part of an entry.
     """
 
     def __init__(self, log: bytes, begin: LogPosition, start: int, whole: bool) -> None:
