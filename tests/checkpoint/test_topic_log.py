@@ -69,10 +69,12 @@ def driver(memory, topic, paths, retained=2, **settings):
     return log
 
 
-def complete(log, epochs=1):
+def complete(log, epochs=1, upkeep=None):
     for _ in range(epochs):
         made = checkpoint(log.owned.next_id, log.owned.generation)
         log.complete(made)
+        if upkeep is not None:
+            upkeep.collect()
     return made
 
 
@@ -170,9 +172,7 @@ def the_content_that_outlives_its_records_is_copied_to_the_store(memory, topic, 
     log = driver(memory, topic, paths)
     upkeep = Retention(log._storage, paths, log)
     with upkeep.hold(complete(log).checkpoint_id):
-        for _ in range(30):
-            complete(log)
-            upkeep.collect()
+        complete(log, 30, upkeep)
         assert topic.truncated
         assert topic.records[0].offset > 20
         restarted = driver(memory, topic, paths)
@@ -181,9 +181,7 @@ def the_content_that_outlives_its_records_is_copied_to_the_store(memory, topic, 
         kept = {path for path in memory.objects if "/kept/" in path}
         assert {int(path[-20:]) for path in kept} == {1, 2}  # the take-over, the held checkpoint
     upkeep = Retention(restarted._storage, paths, restarted)
-    for _ in range(20):
-        complete(restarted)
-        upkeep.collect()
+    complete(restarted, 20, upkeep)
     upkeep.sweep()
     kept = {path for path in memory.objects if "/kept/" in path}
     assert {int(path[-20:]) for path in kept} == {33}
@@ -281,9 +279,7 @@ def a_file_that_was_copied_although_its_records_stay_is_deleted_with_its_copy(me
     owner = driver(memory, topic, paths)
     upkeep = Retention(owner._storage, paths, owner)
     monkeypatch.setattr(topic, "truncate", lambda offset: fails())
-    for _ in range(5):
-        complete(owner)
-        upkeep.collect()
+    complete(owner, 5, upkeep)
     copied = {path for path in memory.objects if path.startswith(paths.state_prefix)}
     assert copied <= referenced(owner.owned.retained)
 
@@ -305,14 +301,10 @@ def the_late_part_of_a_file_that_is_deleted_does_not_stop_the_deletion_of_record
         raise Unavailable("no answer")
 
     monkeypatch.setattr(topic, "append", held_back)
-    for _ in range(8):
-        complete(owner)
-        upkeep.collect()
+    complete(owner, 8, upkeep)
     topic.append(*late)
     before = topic.records[0].offset
-    for _ in range(8):
-        complete(owner)
-        upkeep.collect()
+    complete(owner, 8, upkeep)
     assert topic.records[0].offset > before + 8
 
 
@@ -324,9 +316,7 @@ def an_entry_that_is_held_in_the_store_stays_there_when_the_log_in_the_topic_is_
     log = driver(memory, topic, paths)
     upkeep = Retention(log._storage, paths, log)
     with upkeep.hold(CheckpointId(2)):
-        for _ in range(12):
-            complete(log)
-            upkeep.collect()
+        complete(log, 12, upkeep)
         assert topic.truncated
         assert read_checkpoint(log._storage, paths, CheckpointId(2)).checkpoint_id == 2
 
@@ -336,9 +326,7 @@ def a_crash_between_the_copies_and_the_deletion_loses_nothing(memory, topic, pat
     log = driver(memory, topic, paths)
     upkeep = Retention(log._storage, paths, log)
     monkeypatch.setattr(topic, "truncate", lambda offset: fails())
-    for _ in range(12):
-        complete(log)
-        upkeep.collect()
+    complete(log, 12, upkeep)
     monkeypatch.undo()
     again = driver(memory, topic, paths)
     assert again.owned.retained[0].checkpoint_id == 13

@@ -17,20 +17,17 @@ from typing import Any
 import pyspark
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
+from with_packages import environment
 
 from holdfast.common import Configuration, Types, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.connectors.spark import SparkTableSink
-from holdfast.runtime.jvm.java import find_java
-from holdfast.runtime.jvm.jvm import scripts_environment
 from holdfast.spark import table_sink
 
 RECORDS = 300
 KEYS = 7
 PATIENCE_S = 900
-_AUTHORITIES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
-"""Those that this system trusts: Java's own do not know a company's proxy."""
 
 
 def session() -> SparkSession:
@@ -111,14 +108,11 @@ def judge(spark: SparkSession, directory: Path) -> None:
 
 def main() -> None:
     """Run the job until it is through; two of its drivers are killed."""
-    trusted = [f"-Djavax.net.ssl.trustStore={each}" for each in _AUTHORITIES if os.path.exists(each)][:1]
-    environment = {**os.environ, **scripts_environment(find_java()), "PYSPARK_PYTHON": sys.executable}
-    environment["SPARK_SUBMIT_OPTS"] = " ".join([*trusted, os.environ.get("SPARK_SUBMIT_OPTS", "")]).strip()
     with tempfile.TemporaryDirectory(prefix="holdfast-delta-", ignore_cleanup_errors=True) as name:
         ends = []
         while not ends or ends[-1]:
             assert len(ends) < 3, f"the drivers end with {ends}"
-            ends.append(subprocess.run([sys.executable, __file__, name], env=environment, timeout=PATIENCE_S).returncode)
+            ends.append(subprocess.run([sys.executable, __file__, name], env=environment(), timeout=PATIENCE_S).returncode)
         assert ends == [-signal.SIGKILL, -signal.SIGKILL, 0], ends
 
 

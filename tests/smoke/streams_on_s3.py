@@ -22,41 +22,31 @@ import boto3
 import pyspark
 from moto.server import ThreadedMotoServer
 
-from holdfast.runtime.jvm.java import find_java
-from holdfast.runtime.jvm.jvm import scripts_environment
+from holdfast.testing.kafka_distribution import spark_jars
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "faults")]
 import stream_job
 from stream_job import BATCHES, PHASES, SESSION, SETTINGS, SIZE
+from with_packages import environment
 
 from effort import examples
 
-_AUTHORITIES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
-"""Those that this system trusts: Java's own do not know a company's proxy."""
 BUCKET = "shop"
 
 
 def hadoop_aws() -> str:
     """The package that fits PySpark's Hadoop."""
-    jar = next(Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar"))
+    (jar,) = spark_jars().glob("hadoop-client-api-*.jar")
     return f"org.apache.hadoop:hadoop-aws:{jar.stem.removeprefix('hadoop-client-api-')}"
 
 
-def environment(endpoint: str) -> dict[str, str]:
-    """The variables of the job."""
+def settings(endpoint: str) -> dict[str, str]:
+    """The variables with the settings of the job and of its session."""
     keys = {"access-key": "access", "secret-key": "secret", "endpoint": endpoint, "path.style.access": "true"}
     names = {"access-key": "access.key", "secret-key": "secret.key"}
     session = {f"spark.hadoop.fs.s3a.{names.get(key, key)}": value for key, value in keys.items()}
     session |= {"spark.jars.packages": hadoop_aws(), "spark.hadoop.fs.s3a.endpoint.region": "us-east-1"}
-    trusted = [f"-Djavax.net.ssl.trustStore={each}" for each in _AUTHORITIES if os.path.exists(each)][:1]
-    return {
-        **os.environ,
-        **scripts_environment(find_java()),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_SUBMIT_OPTS": " ".join([*trusted, os.environ.get("SPARK_SUBMIT_OPTS", "")]).strip(),
-        SESSION: json.dumps(session),
-        SETTINGS: json.dumps({f"s3.{key}": value for key, value in keys.items()}),
-    }
+    return {SESSION: json.dumps(session), SETTINGS: json.dumps({f"s3.{key}": value for key, value in keys.items()})}
 
 
 def objects(s3: Any, prefix: str) -> Iterator[str]:
@@ -80,10 +70,11 @@ def main() -> None:
         rows = [{"shop": f"shop {n % 7}", "n": n} for n in range(number * SIZE, (number + 1) * SIZE)]
         s3.put_object(Bucket=BUCKET, Key=f"in/{number}.json", Body="\n".join(map(json.dumps, rows)))
     chosen = random.Random(os.environ.get("FAULT_SEED")).sample(sorted(PHASES), min(examples(3), len(PHASES)))
+    variables = {**environment(), **settings(endpoint)}
     for phase in [*(each for each in PHASES if each in chosen), ""]:
         print(phase or "to the end", flush=True)
         command = [sys.executable, stream_job.__file__, f"s3://{BUCKET}", phase, "spark"]
-        done = subprocess.run(command, env=environment(endpoint), capture_output=True, text=True, check=False, timeout=900)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=900)
         assert done.returncode == (-signal.SIGKILL if phase else 0), done.stderr
     parts = [s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in objects(s3, "out/") if "/part-" in key]
     assert Counter(int(line) for part in parts for line in part.split()) == Counter(range(BATCHES["spark"] * SIZE))

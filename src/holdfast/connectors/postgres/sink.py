@@ -452,14 +452,13 @@ class _PostgresCommitter:
                     moved = work(self._connection, self._describe(self._server, self._connection))
                 return moved
             except psycopg.Error as error:
-                if isinstance(error, passing) and not libraries.blames_a_statement(error):
-                    self.close()
-                    if attempt == _TRIES - 1:
-                        self._server.failed(what, error)
-                    time.sleep(0.1 * 2**attempt)  # let the other side of a deadlock, or a server that starts, go on
-                    continue
-                raise ConfigurationError(
-                    f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
-                    f"table, and start the job again [{self._server.user}]"
-                ) from error
+                if not isinstance(error, passing) or libraries.blames_a_statement(error):
+                    raise ConfigurationError(
+                        f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
+                        f"table, and start the job again [{self._server.user}]"
+                    ) from error
+                self.close()
+                if attempt == _TRIES - 1:
+                    self._server.failed(what, error)
+                time.sleep(0.1 * 2**attempt)  # let the other side of a deadlock, or a server that starts, go on
         raise AssertionError("unreachable")

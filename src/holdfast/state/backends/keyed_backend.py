@@ -212,10 +212,11 @@ class KeyedStateBackend:
             step = self._carry_out(step, handles, new_path)
 
     def _checkpoint(self, handles: list[KeyedHandle], epoch: Epoch) -> Checkpoint:
+        if self._local.fetching:
+            return Checkpoint(epoch, handles, fetching=True, changed=self.state.touched_memory)
         return Checkpoint(
             epoch,
             handles,
-            fetching=self._local.fetching,
             linked=self._bases.linked,
             restored=bool(self.state.restored_memory()),
             changed=self.state.touched_memory,

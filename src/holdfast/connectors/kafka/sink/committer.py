@@ -152,9 +152,9 @@ class KafkaCommitter:
         if every and not ids:
             self._refuse_newcomer([parsed for name, parsed in every.items() if found[name] in _UNFINISHED])
         self._known |= set(ids)
-        later = {i.generation for n, i in ids.items() if i.job == self._job.identity and found[n] in _UNFINISHED}
-        if max(later, default=0) > self._job.generation:
-            raise self._overtaken(max(later))
+        ours = [i.generation for n, i in ids.items() if i.job == self._job.identity and found[n] in _UNFINISHED]
+        if (newest := max(ours, default=0)) > self._job.generation:
+            raise self._overtaken(newest)
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
         wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
         wanted += [

@@ -228,9 +228,7 @@ class KafkaEnumerator:
             self._forget(topic.name)
             if policy is KafkaOffsetResetStrategy.LATEST:
                 self._positions.topics[topic.name] = topic.id
-                chosen = self._source.partitions
-                every = [KafkaTopicPartition(topic.name, p) for p in range(topic.partitions)]
-                self._positions.next |= self._view.ends([p for p in every if chosen is None or p in chosen])
+                self._positions.next |= self._view.ends(self._meant([topic]))
 
     def _forget(self, name: str) -> None:
         """Drop a topic."""
@@ -289,14 +287,22 @@ class KafkaEnumerator:
             )
         return [topic for topic in topics.values() if topic is not None]
 
-    def _selected(self, topics: Iterable[Topic]) -> list[KafkaTopicPartition]:
+    def _meant(self, topics: Iterable[Topic]) -> list[KafkaTopicPartition]:
+        """The partitions of these topics that the source reads."""
         every = [KafkaTopicPartition(t.name, p) for t in topics for p in range(t.partitions)]
         chosen = self._source.partitions
-        if chosen is None:
-            return every
-        if missing := sorted(set(chosen) - set(every)):
+        return every if chosen is None else sorted(set(chosen).intersection(every))
+
+    def _selected(self, topics: Iterable[Topic]) -> list[KafkaTopicPartition]:
+        """The partitions that the source reads; ``topics`` are all that it reads.
+
+        Raises:
+            ConfigurationError: a partition that the program names is not there.
+        """
+        meant = self._meant(topics)
+        if missing := sorted(set(self._source.partitions or ()).difference(meant)):
             raise ConfigurationError(f"{self._name}: there is no partition {', '.join(map(str, missing))}")
-        return sorted(chosen)
+        return meant
 
     def _add(
         self,
