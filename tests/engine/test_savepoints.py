@@ -32,7 +32,7 @@ from holdfast.errors import (
     StorageError,
 )
 from holdfast.runtime.driver.coordinator import Coordinator
-from holdfast.runtime.driver.savepoints import new_savepoint
+from holdfast.runtime.driver.savepoints import SavepointWriter, new_savepoint
 from holdfast.state.backends import canonical, upkeep
 
 from . import test_large_state as large
@@ -216,6 +216,64 @@ def test_a_drained_job_has_fired_everything_and_begins_event_time_anew(seed, bac
         assert counted() == Counter(map(repr, read))
         job.run()
         assert counted() == Counter(map(repr, everything(data)))
+
+
+@pytest.mark.parametrize(
+    "happens", ["written", "not written", "killed", "killed before its output is visible", "commit fails", "not complete"]
+)
+def the_rest_of_the_input_of_a_drained_job_is_read_by_its_next_run(happens, monkeypatch):
+    data = records(3, 200)
+    asked: list[Future[str]] = []
+    write, failures = SavepointWriter.write, iter([Crash() if "killed" in happens else StorageError("the disk is full")])
+    completed: list[int] = []
+
+    def fail() -> None:
+        for failure in failures:
+            raise failure
+
+    def writing(*arguments: Any) -> None:
+        if happens in ("not written", "killed"):
+            fail()
+        write(*arguments)
+
+    def completing(checkpoint: CheckpointMetadata, *more: Any) -> None:
+        if asked:
+            completed.append(checkpoint.checkpoint_id)
+        if happens == "not complete" and len(completed) == 2:
+            fail()
+        complete(checkpoint, *more)
+
+    def committing(point: str) -> None:
+        if happens in ("killed before its output is visible", "commit fails") and len(completed) == 2:
+            fail()
+
+    monkeypatch.setattr(SavepointWriter, "write", writing)
+    monkeypatch.setitem(COMMIT_HOOK, "out", committing)
+    with lab(windows(data, cut=20), budget=40, config=config("rocksdb", "64")) as job:
+        coordinator = job.coordinator()
+        complete = coordinator._log.complete
+        coordinator._log.complete = completing  # type: ignore[method-assign]
+        at_epoch(coordinator, 3, lambda: asked.append(request(job, coordinator, stop=True, drain=True)))
+        with ExitStack() as stack:
+            if "killed" in happens:
+                stack.enter_context(pytest.raises(Crash))
+            coordinator.run()
+        job.close()
+        assert next(failures, None) is None or happens == "written", "nothing happened"
+        read = [value for value in LEDGERS["out"].values if value[0] == "all"]
+        if happens in ("written", "commit fails", "not complete"):
+            opened = read_savepoint(asked[0].result(0)).savepoint.checkpoint
+            before = [
+                record for name, split in data.items() for record in split[: opened.sources["source"].enumerator[name]]
+            ]
+            assert len(before) < len(everything(data))
+            assert Counter(element for value in read for element in value[4]) == Counter(map(repr, before))
+        elif happens == "not written":
+            with pytest.raises(CheckpointError, match="the disk is full"):
+                asked[0].result(0)
+        job.run()
+        counted = Counter(element for value in LEDGERS["out"].values if value[0] == "all" for element in value[4])
+        assert counted == Counter(map(repr, everything(data)))
 
 
 @pytest.mark.parametrize("types", large.TYPES, ids=["declared", "pickled"])

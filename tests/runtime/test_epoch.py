@@ -48,7 +48,7 @@ class Run:
             "a": PlannedInput(EpochInput((SplitRange("x", 3, 8),), finished="a" in ended), {"next": 8}),
             "b": PlannedInput(EpochInput(finished="b" in ended), {"next": 0}),
         }
-        self.epoch = EpochInFlight(6, self.inputs, PLANNED_MS, 10.0, 10.5, lambda: ". The story")  # type: ignore[arg-type]
+        self.epoch = EpochInFlight(6, self.inputs, PLANNED_MS, 10.0, 10.5, False, lambda: ". The story")  # type: ignore[arg-type]
 
     def begin(self, at: int = PLANNED_MS, now: float = 11.0) -> EpochAssignment:
         deadlines = {1: Deadline(0.5, 0.1)}

@@ -327,6 +327,24 @@ def a_job_that_drains_ends_event_time_in_an_epoch_of_its_own():
     assert kinds(driver.tell(events.SavepointWritten(1))) == ["End"]
 
 
+def a_drained_job_takes_itself_over_if_its_savepoint_fails():
+    driver = Driver()
+    driver.open()
+    driver.commit(driver.epoch())
+    driver.tell(savepoint(stop=True, drain=True))
+    (last,) = driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})}))
+    (complete,) = driver.ran(last)
+    (commit,) = driver.tell(events.Completed(complete.epoch))
+    driver.tell(events.Committed(commit.epoch))
+    (write,) = driver.tell(events.Acknowledged(commit.epoch))
+    assert kinds(driver.tell(Failed(write, StorageError("full")))) == ["TakeOver"]
+    driver.take_over(complete.checkpoint)
+    driver.commit(driver.epoch())
+    driver.tell(savepoint(2, stop=True, drain=True))
+    (last,) = driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})}))
+    assert all(assignment.finished for assignment in last.assignment.sources.values()), "it drains again"
+
+
 def a_savepoint_that_fails_lets_the_job_go_on():
     driver = Driver()
     driver.open()

@@ -364,10 +364,11 @@ class Driver:
     # ---- savepoints
 
     def _ask_for_savepoint(self) -> None:
-        stop = self.world.random.random() < 0.2
+        stop, drain = self.world.random.random() < 0.2, self.world.random.random() < 0.5
         self.asked += 1
         if not self.trial:
-            self.inbox.append(events.SavepointRequested(SavepointRequest(self.asked, "memory:/savepoint", stop)))
+            request = SavepointRequest(self.asked, "memory:/savepoint", stop, stop and drain)
+            self.inbox.append(events.SavepointRequested(request))
 
     def _begin_savepoint(self, instruction: instructions.WriteSavepoint) -> None:
         hold = ExitStack()

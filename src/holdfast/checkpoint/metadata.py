@@ -202,6 +202,15 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     manifests: list[ContainedFile] = []
     """Manifest files, with metadata shared with older checkpoints. Set when the checkpoint is stored."""
 
+    def without_event_time(self) -> CheckpointMetadata:
+        """The checkpoint of a job whose event time was ended: a job that goes on from it starts event time over."""
+        sources = {uid: SourceState(source.enumerator) for uid, source in self.sources.items()}
+        operators = {
+            uid: msgspec.structs.replace(operator, watermarks=[], generators=[], attempts=[])
+            for uid, operator in self.operators.items()
+        }
+        return msgspec.structs.replace(self, sources=sources, operators=operators)
+
     def files(self) -> Iterator[FileHandle]:
         """All files of the checkpoint; a file shared by subtasks occurs more than once."""
         yield from self.manifests

@@ -32,7 +32,6 @@ from holdfast.checkpoint.metadata import (
     KeyedHandle,
     ListPart,
     OperatorCheckpoint,
-    SourceState,
     SubtaskState,
 )
 from holdfast.checkpoint.parsing import parsing
@@ -163,24 +162,13 @@ def put_metadata(storage: Storage, checkpoint: CheckpointMetadata, drained: bool
         StorageError: the storage refused the write, or the retry budget ran out.
     """
     if drained:
-        checkpoint = _without_event_time(checkpoint)
+        checkpoint = checkpoint.without_event_time()
     whole = msgspec.structs.replace(checkpoint, committables=[], manifests=[])
     try:
         data = msgspec.msgpack.encode(Savepoint(_VERSION, __version__, whole, drained))
     except (TypeError, OverflowError, ValueError) as error:
         raise CheckpointError(f"the savepoint's metadata cannot be stored: {error}") from error
     storage.put_new(METADATA, pack(data))
-
-
-def _without_event_time(checkpoint: CheckpointMetadata) -> CheckpointMetadata:
-    return msgspec.structs.replace(
-        checkpoint,
-        sources={uid: SourceState(source.enumerator) for uid, source in checkpoint.sources.items()},
-        operators={
-            uid: msgspec.structs.replace(operator, watermarks=[], generators=[])
-            for uid, operator in checkpoint.operators.items()
-        },
-    )
 
 
 def savepoint_directory(uri: str, options: Mapping[str, str] | None = None) -> str:

@@ -66,6 +66,7 @@ class EpochInFlight:
         planned_ms: The processing time at which its input was fixed.
         started: The start of its planning, in seconds of the monotonic clock.
         now: The end of its planning, by the same clock.
+        drains: Whether it ends event time before a savepoint, and not the input.
         story: Returns the recent events, for the message of an illegal transition.
     """
 
@@ -76,9 +77,11 @@ class EpochInFlight:
         planned_ms: int,
         started: float,
         now: float,
+        drains: bool,
         story: Callable[[], str],
     ) -> None:
         self.number = number
+        self._drains = drains
         self.inputs = inputs
         self.planned_ms = planned_ms
         self.processing_ms = planned_ms
@@ -223,6 +226,8 @@ class EpochInFlight:
             full_size=files.become(operators),
             delta_size=sum(report.delta_bytes for report in self.reports),
         )
+        if self._drains:
+            self._checkpoint = self._checkpoint.without_event_time()
         return self._checkpoint
 
     def completed(self, now: float) -> None:

@@ -143,8 +143,7 @@ class CoordinatorMachine:
             case events.SavepointWritten():
                 self._savepoint_written(event.number)
             case Failed(instructions.WriteSavepoint(_, request), failure):
-                self._savepoints.answered(request.number)
-                self._give(instructions.SavepointFailed(request, failure))
+                self._savepoint_failed(request, failure)
             case events.Verified(checkpoint):
                 self._rescaling.verified(checkpoint)
             case Failed(instructions.Verify(), failure):
@@ -210,7 +209,9 @@ class CoordinatorMachine:
         unfinished = tuple(source.uid for source in self._sources if not source.finished)
         if self._reads_no_more:
             if self._savepoints.drain and self._is_idle:
-                self._drain()
+                self._savepoints.draining(self._next_epoch)
+                self._begin_without_input(ends=True)
+                self._advance_epochs()
         elif unfinished and self._rescaling.waits and not self._savepoints:
             self._rescale()
         elif unfinished:
@@ -266,6 +267,7 @@ class CoordinatorMachine:
         self._unaligned.restored(restored)
         if restored is not None:
             self._clock.reached(restored.created_at)  # windows that have fired must not fill up again
+            self._savepoints.restored(restored.checkpoint_id)
             try:
                 self._plan = resumption.check_resumable(self._plan, restored, event.savepoint)
             except HoldfastError as error:
@@ -316,13 +318,13 @@ class CoordinatorMachine:
 
     def _begin_without_input(self, *, ends: bool) -> None:
         self._has_opened, self._planning_since = True, self._now.seconds
-        self._begin({s.uid: PlannedInput(EpochInput(finished=ends or s.finished), s.enumerator) for s in self._sources})
+        inputs = {s.uid: PlannedInput(EpochInput(finished=ends or s.finished), s.enumerator) for s in self._sources}
+        self._begin(inputs, drains=ends)
 
-    def _begin(self, inputs: Mapping[str, PlannedInput]) -> None:
+    def _begin(self, inputs: Mapping[str, PlannedInput], *, drains: bool = False) -> None:
         number, self._next_epoch = self._next_epoch, Epoch(self._next_epoch + 1)
-        self._epochs[number] = EpochInFlight(
-            number, inputs, self._clock.now, self._planning_since, self._now.seconds, self._tell
-        )
+        planning = self._planning_since, self._now.seconds
+        self._epochs[number] = EpochInFlight(number, inputs, self._clock.now, *planning, drains, self._tell)
 
     def _run(self, epoch: EpochInFlight) -> None:
         job, now = self._job, self._now.seconds
@@ -386,18 +388,16 @@ class CoordinatorMachine:
         if (request := self._savepoints.next(completed.checkpoint_id, self._is_idle)) is not None:
             self._give(instructions.WriteSavepoint(completed.checkpoint_id, request, self._savepoints.drained))
 
-    def _drain(self) -> None:
-        """Begin the epoch that ends event time."""
-        self._savepoints.draining()
-        self._begin_without_input(ends=True)
-        self._advance_epochs()
+    def _savepoint_failed(self, request: SavepointRequest, failure: Exception) -> None:
+        self._give(instructions.SavepointFailed(request, failure))
+        if self._savepoints.answered(request.number).drain and self.state is JobState.RUNNING:
+            self._life.to(JobState.RESTARTING)  # event time has ended in the tasks, and starts over
 
     def _savepoint_written(self, number: int) -> None:
-        if not self._savepoints.answered(number).stop:
-            return
-        if self.state is JobState.RUNNING:
+        stops = self._savepoints.answered(number).stop
+        if stops and self.state is JobState.RUNNING:
             self._end(JobState.FINISHED)
-        else:  # a later failure; the savepoint is complete nevertheless
+        elif stops:  # a later failure; the savepoint is complete nevertheless
             self._cancel()
 
     # rescaling

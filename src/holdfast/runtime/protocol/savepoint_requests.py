@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 
 __all__ = ["SavepointRequest", "SavepointRequests"]
 
@@ -29,7 +29,8 @@ class SavepointRequests:
     def __init__(self) -> None:
         self._waiting: list[tuple[SavepointRequest, Epoch]] = []
         """Requests, each with the last epoch planned before it, which the savepoint includes."""
-        self._drained = False
+        self._drained_by: Epoch | None = None
+        """The epoch that ends event time."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -48,7 +49,7 @@ class SavepointRequests:
         if not self._waiting:
             return None
         request, planned = self._waiting[0]
-        if committed < planned or (request.stop and not idle) or (request.drain and not self._drained):
+        if committed < planned or (request.stop and not idle) or (request.drain and not self.drained):
             return None
         return request
 
@@ -62,19 +63,26 @@ class SavepointRequests:
     @property
     def drain(self) -> bool:
         """Whether an epoch must end event time."""
-        return not self._drained and any(request.drain for request, _ in self._waiting)
+        return not self.drained and any(request.drain for request, _ in self._waiting)
 
     @property
     def drained(self) -> bool:
         """Whether event time has ended."""
-        return self._drained
+        return self._drained_by is not None
 
-    def draining(self) -> None:
-        """The epoch that ends event time has been planned."""
-        self._drained = True
+    def draining(self, epoch: Epoch) -> None:
+        """This epoch ends event time."""
+        self._drained_by = epoch
+
+    def restored(self, checkpoint: CheckpointId) -> None:
+        """The job goes on from this checkpoint; an epoch after it did not happen."""
+        if self._drained_by is not None and checkpoint < checkpoint_of(self._drained_by):
+            self._drained_by = None
 
     def answered(self, number: int) -> SavepointRequest:
         """The savepoint was written or failed; returns its request."""
         request = next(request for request, _ in self._waiting if request.number == number)
         self._waiting = [(other, planned) for other, planned in self._waiting if other is not request]
+        if not any(other.drain for other, _ in self._waiting):
+            self._drained_by = None
         return request
