@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from holdfast.errors import (
 )
 from holdfast.runtime.driver.coordinator import Coordinator
 from holdfast.runtime.driver.savepoints import SavepointWriter, new_savepoint
+from holdfast.runtime.protocol import events
 from holdfast.state.backends import canonical, upkeep
 
 from . import test_large_state as large
@@ -449,6 +451,35 @@ def a_job_that_ends_before_says_so(job):
     coordinator.run()
     with pytest.raises(CheckpointError, match="the job has ended"):
         request(job, coordinator, stop=False, drain=False).result(timeout=0)
+
+
+class Inbox(SimpleQueue):  # type: ignore[type-arg]
+    """Gets a cancellation right before the end of a savepoint, and both at once."""
+
+    cancelled = False
+
+    def put(self, event: Any, block: bool = True, timeout: float | None = None) -> None:
+        if isinstance(event, events.SavepointWritten):
+            super().put(events.Cancel())
+        super().put(event)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        event = super().get(block or self.cancelled, 10 if self.cancelled else timeout)
+        self.cancelled = isinstance(event, events.Cancel)
+        return event
+
+
+def a_job_can_be_cancelled_in_the_moment_in_which_its_savepoint_is_complete(job):
+    coordinator = job.coordinator()
+    coordinator._inbox = Inbox()
+    asked = []
+    at_epoch(coordinator, 3, lambda: asked.append(request(job, coordinator, stop=True, drain=False)))
+    coordinator.run()
+    job.close()
+    with pytest.raises(CheckpointError, match="the job has ended"):
+        asked[0].result(timeout=0)
+    job.run()
+    assert visible() == MODEL
 
 
 def a_job_without_a_checkpoint_yet_makes_one_for_the_savepoint(job):

@@ -11,7 +11,9 @@ from awaiting import until
 from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.connectors.datagen import PaymentsSource
-from holdfast.errors import ConfigurationError, HoldfastError, JobFailed
+from holdfast.errors import ConfigurationError, Fenced, HoldfastError, JobFailed
+from holdfast.runtime.driver.savepoints import SavepointWriter
+from holdfast.runtime.protocol import events
 from holdfast.testing.in_process import InProcessEnvironment
 
 
@@ -91,6 +93,52 @@ def a_job_stopped_with_a_savepoint_ends_for_the_driver_that_stands_by(pair: tupl
     assert owner.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
     result(standby)
     assert [status(each) for each in pair] == [JobStatus.FINISHED] * 2
+
+
+def a_stop_with_a_savepoint_is_not_undone_by_an_interrupt(
+    pair: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, standby = pair
+    handle = owner._coordinator._machine.handle
+
+    def interrupted(event: Any, now: Any) -> Any:
+        given = handle(event, now)
+        if isinstance(event, events.SavepointWritten):
+            owner._interrupt()
+        return given
+
+    monkeypatch.setattr(owner._coordinator._machine, "handle", interrupted)
+    assert owner.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
+    result(standby)
+    assert [status(each) for each in pair] == [JobStatus.FINISHED] * 2
+
+
+def a_stop_with_a_savepoint_fails_if_another_driver_has_the_job_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {key: value for key, value in settings(tmp_path).items() if not key.startswith("high-availability")}
+
+    def begin() -> Any:
+        env = InProcessEnvironment(Configuration.from_dict(plain))
+        payments = env.from_source(PaymentsSource(rate_per_second=200), WatermarkStrategy.no_watermarks(), "payments")
+        payments.map(lambda p: p).filter(lambda p: False).print()
+        job: Any = env.execute_async("kept")
+        until(lambda: job.metrics.snapshot().counts.completed)
+        return job
+
+    owner = begin()
+    write, rivals = SavepointWriter.write, []
+
+    def writing(*arguments: Any) -> None:
+        write(*arguments)
+        rivals.append(begin())
+
+    monkeypatch.setattr(SavepointWriter, "write", writing)
+    with pytest.raises(Fenced):
+        owner.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
+    with pytest.raises(Fenced):
+        result(owner)
+    rivals[0].cancel().result()
 
 
 def a_job_that_fails_for_good_fails_for_the_driver_that_stands_by_with_its_error(

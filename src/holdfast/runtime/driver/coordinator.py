@@ -138,7 +138,7 @@ class Coordinator:
         """The requests to rescale that are not finished."""
         self.samples = SampleRequests()
         """The wanted samples of records."""
-        self._ended = False
+        self._ended = self._stopped = False
         self._delay_until: float | None = None
         self._inputs = Inputs(metrics)
         self._committers = Committers()
@@ -231,6 +231,11 @@ class Coordinator:
         """Whether the last completed checkpoint has output that may not be visible yet."""
         return self._machine.uncommitted
 
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended by itself or by a savepoint, so that no other driver is to go on with it."""
+        return self._stopped or self._machine.state is JobState.FINISHED
+
     def run(self) -> None:
         """Run the job; returns when it has finished or was cancelled.
 
@@ -282,7 +287,7 @@ class Coordinator:
         return self._machine.handle(event, Instant(self._wall_clock(), time.monotonic(), self._virtual_seconds()))
 
     def _handle_inbox(self, *, block: bool) -> list[Instruction]:
-        """Pass events of other threads to the machine; if ``block``, wait for an event or the end of the delay."""
+        """Pass events of other threads to the machine, up to its end; if ``block``, wait for one or the end of the delay."""
         given: list[Instruction] = []
         while True:
             try:
@@ -298,7 +303,10 @@ class Coordinator:
             if isinstance(event, events.SavepointWritten):
                 request, written = self._requested.pop(event.number)
                 self._notices.savepoint_written(request)
+                self._stopped = self._stopped or request.stop
                 written.set_result(request.uri)
+            if any(isinstance(each, instructions.End) for each in given):
+                return given  # what comes now comes too late
             block = False
 
     def _answer_request(self, notice: Notice) -> None:
@@ -445,6 +453,8 @@ class Coordinator:
             try:
                 with held:
                     self._savepoint_writer.write(checkpoint, request.uri, instruction.drained, executor.each)
+                if request.stop:
+                    self._log.check_ownership()  # with another owner, the job goes on
             except Exception as error:
                 self._inbox.put(Failed(instruction, error))
             except BaseException as end:

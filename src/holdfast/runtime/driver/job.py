@@ -259,6 +259,8 @@ class Job(JobClient):
                 with contextlib.closing(StandstillReader(self._storage, self._paths, self._metrics, self._tasks)):
                     self._coordinator.run()
                 status = self._wanted_end or JobStatus.FINISHED
+                if status is JobStatus.SUSPENDED and self._coordinator.over:
+                    status = JobStatus.FINISHED
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
         except BaseException as error:
             log.debug("job %r failed", self._plan.name, exc_info=True)

@@ -36,7 +36,7 @@ from holdfast.checkpoint.savepoint import (
 )
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.checkpoint.takeover import FromSavepoint
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, HoldfastError, SparkGone, StorageError
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, HoldfastError, SparkGone, StorageError
 from holdfast.runtime.plan.settings import JobSettings
 from holdfast.state.backends.backend import StateBackendSettings
 from holdfast.state.backends.canonical import DUMP, MORE, Part, parts_of, write_part
@@ -76,7 +76,7 @@ def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> st
 
 def savepoint_failure(uri: str, failure: Exception) -> Exception:
     """The error for who asked for a savepoint that was not written; ``failure`` is the reason."""
-    if isinstance(failure, SparkGone):
+    if isinstance(failure, (SparkGone, Fenced)):
         return failure  # it concerns the whole job
     reason = _CLASS.sub("", str(failure) or repr(failure))
     error = CheckpointError(f"the savepoint {uri} was not written, and the job goes on: {reason}")
