@@ -126,6 +126,23 @@ def a_server_that_crashes_keeps_what_was_prepared(postgres: PostgresServer, runs
     assert table(postgres) == [("a", 1), ("b", 2)]
 
 
+def a_server_that_takes_no_writes_for_now_is_tried_again(postgres: PostgresServer, runs: Any) -> None:
+    """As a standby before it takes over, or a hosted server whose disk is full."""
+    run = runs(sink(postgres))
+    run.epoch([[row("a", 1)], []])
+    with pytest.raises(Crash):
+        run.epoch([[row("b", 2)], []], crash_at="complete")
+    begin = "SET default_transaction_read_only = off"
+    postgres.execute("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
+    try:
+        with pytest.raises(ServiceUnavailable, match="read-only transaction"):
+            run.start()
+    finally:
+        postgres.execute(begin, "ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
+    run.start()
+    assert table(postgres) == [("a", 1), ("b", 2)]
+
+
 GONE = r"rows of complete checkpoints are gone before they were written to totals: .*PostgreSQL sink to public\.totals"
 
 

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connector_harness import attempts, job_info
 from postgres_server import PostgresServer
 
+from awaiting import until
 from holdfast.common import Row, Types
 from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.base import WriterContext
@@ -237,6 +238,28 @@ def a_row_that_an_index_of_postgres_does_not_take_ends_the_job_and_is_named(serv
     assert raised.value.record.startswith("('0123")
     assert server.execute("SELECT * FROM totals") == []
     assert attempts(raised.value) == 2
+
+
+def a_postgres_that_takes_no_writes_for_now_is_tried_again_and_blames_no_row(server: PostgresServer) -> None:
+    server.execute("DROP TABLE IF EXISTS totals", "CREATE TABLE totals (name text PRIMARY KEY)")
+    options = JdbcConnectionOptions(f"jdbc:{server.url()}".replace("postgres@", ""), user_name="postgres")
+    made = JdbcSink(
+        "INSERT INTO totals VALUES (?)", Types.ROW([Types.STRING()]), options, JdbcExecutionOptions(max_retries=1)
+    )
+    writer = made.create_writer(WriterContext(job_info(), "totals", 0, 1))
+    writer.begin_epoch(1, "attempt", 0)
+    writer.write([Row("a")], None)
+    begin = "SET default_transaction_read_only = off"
+    server.execute("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
+    with closing(writer):
+        try:
+            with pytest.raises(ServiceUnavailable, match="after 1 retries: cannot execute INSERT in a read-only"):
+                writer.prepare_commit()
+        finally:
+            server.execute(begin, "ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
+        until(lambda: server.execute("SHOW default_transaction_read_only") == [("off",)])
+        writer.prepare_commit()
+    assert server.execute("SELECT * FROM totals") == [("a",)]
 
 
 # ---- Redis ----

@@ -101,11 +101,12 @@ class Database:
             return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LASTING_OF_SQLITE
         return (getattr(error, "sqlstate", None) or "")[:2] in _LASTING_STATES
 
-    def blames_a_statement(self, error: Exception) -> bool:
-        """Whether a statement failed, with one of its rows or with any; the library calls it a failure of operations."""
-        if self._is_sqlite:
-            return getattr(error, "sqlite_errorcode", 0) & 0xFF == _ERROR_OF_SQLITE
-        return libraries.blames_a_statement(error)
+    def passes(self, error: Exception) -> bool:
+        """Whether another attempt may succeed: the database or the connection fails, not a statement with its rows."""
+        if not self._is_sqlite:
+            return libraries.passes(error)
+        failed = isinstance(error, (sqlite3.OperationalError, sqlite3.InterfaceError))
+        return failed and getattr(error, "sqlite_errorcode", 0) & 0xFF != _ERROR_OF_SQLITE
 
     def connect(self) -> Any:
         """Open a connection without autocommit."""

@@ -169,8 +169,9 @@ class _JdbcWriter:
                 self._connection.cursor().executemany(self._sql, rows)
                 self._connection.commit()
                 return
-            except (library.OperationalError, library.InterfaceError) as error:
-                if self._connection is not None and self._database.blames_a_statement(error):
+            except (library.Error, *_MISFITS) as error:
+                if self._connection is not None and not self._database.passes(error):
+                    self._check_lasting(error)
                     self._connection.rollback()
                     raise self._refusal(rows, error) from error
                 self._disconnect()
@@ -181,10 +182,6 @@ class _JdbcWriter:
                         f"{self._database.said(error)}"
                     ) from error
                 sleep(min(attempt + 1.0, _LONGEST_WAIT))
-            except (library.Error, *_MISFITS) as error:
-                self._check_lasting(error)
-                self._connection.rollback()
-                raise self._refusal(rows, error) from error
 
     def _check_lasting(self, error: Exception) -> None:
         if self._database.refuses(error):

@@ -6,12 +6,23 @@ from typing import Any
 
 from holdfast.common.system.optional_library import optional_library
 
-__all__ = ["blames_a_statement", "psycopg"]
+__all__ = ["blames_a_statement", "passes", "psycopg"]
 
 _EXTRA = "'holdfast[postgres]'"
 _LASTING = ("27", "2F", "38", "39", "54", "55000")
 """What SQL states begin with that psycopg calls failures of operations, although the statement fails again: triggers and
 functions, limits of the server (an entry too large for its index), objects that are not in the state they need."""
+_PASSING = ("25006", "25P03", "25P04")
+"""SQL states that psycopg calls internal errors, and that pass: a server takes no writes for now (a standby before it takes
+over, a hosted server whose disk is full), or a transaction took too long."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether another attempt may succeed: the server or the connection fails, not a statement."""
+    library = psycopg()
+    if isinstance(error, (library.OperationalError, library.InterfaceError)):
+        return not blames_a_statement(error)
+    return getattr(error, "sqlstate", None) in _PASSING
 
 
 def blames_a_statement(error: BaseException) -> bool:

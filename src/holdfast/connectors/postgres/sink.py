@@ -440,7 +440,6 @@ class _PostgresCommitter:
     def _with_retries(self, what: str, work: Callable[[Any, Target], Position]) -> Position:
         """Work in a transaction; again after deadlocks and lost connections, and if this driver was silent for too long."""
         psycopg = libraries.psycopg()
-        passing = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
         for attempt in range(_TRIES):
             try:
                 if self._connection is None:
@@ -452,7 +451,7 @@ class _PostgresCommitter:
                     moved = work(self._connection, self._describe(self._server, self._connection))
                 return moved
             except psycopg.Error as error:
-                if not isinstance(error, passing) or libraries.blames_a_statement(error):
+                if not libraries.passes(error):
                     raise ConfigurationError(
                         f"{what} to {self._server.url}: {str(error).strip()}; the rows wait in the staging table: mend the "
                         f"table, and start the job again [{self._server.user}]"
