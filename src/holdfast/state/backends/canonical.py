@@ -1,7 +1,7 @@
-"""Keyed state in canonical form: dumps by key group, which any backend can restore at any parallelism.
+"""Canonical form of keyed state: dumps by key group, which any backend restores at any parallelism.
 
-A part is a range of an operator's key groups, small enough that its rows fit into memory, or a single key group of any size.
-It is read once, in bounded memory: rows beyond the bound go to disk.
+A part is a range of an operator's key groups whose rows fit into memory, or a single key group of any size. It is read once,
+in bounded memory: rows beyond the limit go to disk.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Pa
 
 
 def _handles(operator: OperatorCheckpoint) -> list[KeyedHandle]:
-    """The handles with state, each with a schema that is in the checkpoint.
+    """The non-empty handles, each with a schema that is in the checkpoint.
 
-    The checkpoint lacks the schemas of a rescaled subtask's predecessors. The subtask's own schema, the last one, reads
-    their state.
+    After a rescaling the checkpoint lacks the schemas of a subtask's predecessors. The subtask's own schema, the last one,
+    reads their state.
     """
     return [
         handle if handle.schema in operator.schemas else msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)
@@ -96,7 +96,7 @@ def write_part(
 ) -> tuple[KeyedHandle, dict[str, Any]]:
     """Store a part in canonical form under a unique name; returns its new handle, and its schema as plain data.
 
-    The schema reads the data of all subtasks whose state the part holds; no subtask may have had it.
+    The schema is merged from those of all subtasks with state in the part, so it may differ from each of them.
 
     Args:
         part: The part to store.

@@ -1,15 +1,16 @@
-"""Decides when a new base is written, and when deltas are merged. Pure.
+"""Decides when to write a new base and when to merge deltas. Pure.
 
-A base bounds the bytes that a restore reads, merges the number of files. Both write bytes again, so both are due by bytes:
+Bases limit the bytes that a restore reads; merges limit the number of files. Both write bytes again, so both depend on
+bytes:
 
-- A base is due when the deltas since the last one are `RATIO` times as large. An epoch's changes are thus written
-  ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
-- The base of a small state is small, too, but costs some requests and a flush of the local store. So up to `ENOUGH` bytes of
-  deltas it also waits for `AMORTISED` epochs.
-- A base whose files are linked writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints
-  take less of the disk.
-- The newest small deltas are merged when more bytes of them are in the checkpoint's metadata (`InlineFile`) than the subtask
-  may keep there. The driver holds all of them, and every restoring task reads them.
+- A base is due when the deltas since the last one are `RATIO` times as large. So an epoch's changes are written ``1 + 1 /
+  RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
+- The base of a small state is small too, but costs some requests and a flush of the local store. So it also waits for
+  `AMORTISED` epochs, unless the deltas exceed `ENOUGH` bytes.
+- A base of linked files writes nothing again. It is due at `LINKED_RATIO`, so that a large state and its checkpoints take
+  less disk space.
+- The newest small deltas are merged when the checkpoint's metadata (`InlineFile`) holds more bytes of them than the subtask
+  may keep there. The driver holds all of them in memory, and every restoring task reads them.
 - `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
   times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
   merged: the next base comes before there are many.
@@ -31,7 +32,7 @@ __all__ = ["Base", "Merge", "due", "part_of"]
 RATIO = 2.5
 """Bytes of deltas, for each byte of the last base, at which the next one is due."""
 LEAST = 4 << 20
-"""Bytes of deltas that never make a base due, however small the last one is: a restore applies them within a second."""
+"""Bytes of deltas that never make a base due, however small the last base is: a restore applies them within a second."""
 ENOUGH = 64 << 20
 """Bytes of deltas up to which no base is due before `AMORTISED` epochs."""
 AMORTISED = 64
@@ -39,11 +40,11 @@ AMORTISED = 64
 LINKED_RATIO = 0.0625
 """The ratio for bases that share their files with the local store."""
 LINKED_ENOUGH = 256 << 20
-"""The minimum for such bases, which need the rows in memory to be flushed first."""
+"""Minimum bytes of deltas for such a base, which must first flush the rows in memory."""
 ALIKE = 64
 """Number of deltas of similar size that are merged."""
 _FEW, _MANY = 16, 256
-"""Number of small deltas, between larger ones or behind the last, that are merged whatever their sizes."""
+"""Number of small deltas that are merged whatever their sizes: between larger ones, or at the end."""
 _BAND = 64 << 10
 """Upper bound of the smallest band of sizes, in bytes."""
 _SMALL, _SMALL_SHARE = 256 << 10, 1024
@@ -68,11 +69,11 @@ class Merge(NamedTuple):
 def due(
     handles: Sequence[KeyedHandle], linked: bool = False, epochs: int = 0, kept: int = kept_inline_limit(1)
 ) -> Base | Merge | None:
-    """What to write after a checkpoint with these handles. Those of several predecessors become one base.
+    """Decide what to write after a checkpoint with these handles. Handles of several predecessors always become one base.
 
     Args:
         handles: The handles of a subtask.
-        linked: Whether the files of a base are links to those of the local store.
+        linked: Whether a base would hard-link the local store's files.
         epochs: The number of epochs since the last base began.
         kept: The most bytes of deltas in the metadata.
 
@@ -94,7 +95,7 @@ def due(
 
 
 def part_of(merge: Merge, first: int) -> Merge | None:
-    """The part of a merge from the delta ``first`` on, if it is worth a merge.
+    """The rest of a merge from the delta ``first`` on, if it is still worth a merge.
 
     >>> part_of(Merge(0, 80), 10), part_of(Merge(0, 80), 50)
     (Merge(first=10, end=80), None)
@@ -104,7 +105,7 @@ def part_of(merge: Merge, first: int) -> Merge | None:
 
 
 def _inline(deltas: Sequence[Handle], kept: int) -> Merge | None:
-    """The deltas to merge because more than ``kept`` bytes of them are in the metadata, if so; never the newest one."""
+    """The merge due because more than ``kept`` bytes of deltas are in the metadata, if any; never of the newest delta."""
     end = at = first = len(deltas) - 1
     inline = 0
     while at > 0 and size_of(deltas[at - 1]) < _SMALL:
@@ -115,7 +116,7 @@ def _inline(deltas: Sequence[Handle], kept: int) -> Merge | None:
 
 
 def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:
-    """The deltas to merge, if any; never the newest one, nor more than ``most`` bytes at once."""
+    """The merge due by sizes, if any: never of the newest delta, nor of more than ``most`` bytes at once."""
     end = first = len(sizes) - 1
     total, least, bound = 0, 0, min(_BAND, small)
     while first > 0 and sizes[first - 1] < small:

@@ -1,4 +1,4 @@
-"""Contents of keyed state outside of a job: its keys, with the values of their states."""
+"""Reads keyed state outside of a job: keys with the values of their states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.state.stored.schema import ROWS, ColumnSchema
 __all__ = ["Content", "contents_of", "declare_stored", "families_of", "timers_of", "value_of"]
 
 Types = Mapping[str, Sequence[TypeInformation[Any] | None]]
-"""By the name of a state: the types to read it with (two for a map) instead of the stored ones."""
+"""By state name: the types to read it with (two for a map) instead of the stored ones."""
 
 
 class Content(NamedTuple):
@@ -27,7 +27,7 @@ class Content(NamedTuple):
     window: int | None
     """The start of an aligned window, in ms; None: no window, or one that is part of the key."""
     values: tuple[Any, ...]
-    """In the order of the columns; None: empty."""
+    """One per column, in order; None: empty."""
 
 
 def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool = True) -> list[ColumnSchema]:
@@ -36,7 +36,7 @@ def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool =
     Args:
         state: The opened state.
         family: The family's name: ``keyed``, ``window``, ...
-        types: The types for some of them.
+        types: Types that replace the stored ones, by state name.
         pickled: Whether to unpickle values without a type, which needs their classes. Otherwise they are bytes.
     """
     columns = state.schema.states[family].columns
@@ -63,7 +63,7 @@ def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[
 
 
 def value_of(column: ColumnSchema, cell: Any, key: Any) -> Any:
-    """The content of a cell of a key's row, as its handle shows it; times of last writes are left out."""
+    """The content of a cell in a key's row, as its handle would return it; times of last writes are left out."""
     if type(cell) is LargeValue:
         cell = cell.of(key)
     if cell is None or isinstance(cell, bytes):

@@ -1,11 +1,11 @@
-"""Merges of deltas: adjacent deltas become fewer ones with the same effect.
+"""Merges adjacent deltas into fewer ones with the same effect.
 
-Of each row and entry only the newest version is kept, still encoded. Timers take a few bytes; their pieces are kept as they
-are, in order. If that keeps nearly all of the first deltas, the others are joined instead: their files become one, with the
-pieces as they are stored.
+Only the newest version of each row and entry is kept, still encoded. Timers take a few bytes; their pieces are kept as they
+are, in order. If nearly all of the first deltas would be kept, the others are concatenated instead: one file with the pieces
+as they are stored.
 
-Deltas are compressed, so in memory they are many times as large as their files. A reader holds much of a delta in memory, so
-a merge of many deltas yields several.
+Deltas are compressed, so they take many times their file size in memory. A reader holds much of a delta in memory, so a
+merge of many deltas yields several.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from holdfast.state.stored.schema import ENTRIES, ROWS, VALUES
 __all__ = ["DeltaMerge", "merged"]
 
 _AT_ONCE = 32 << 20
-"""Memory of the deltas that are merged into one, in bytes; a merge of more yields several."""
+"""Limit of the memory of the deltas merged into one, in bytes; a larger merge yields several."""
 _LEAST = 8
-"""Deltas that are merged into one whatever their memory, so that a merge leaves far fewer."""
+"""Minimum number of deltas merged into one, whatever their memory; so a merge leaves far fewer."""
 _KEPT = 0.75
 """Merge deltas while at most this part of their content is kept; otherwise concatenate them."""
 _ROW = 250
@@ -40,14 +40,14 @@ def merged(
     new_path: Callable[[], str],
     pause: Callable[[], object],
 ) -> list[Handle]:
-    """Merge adjacent deltas; returns the deltas that replace them.
+    """Merge adjacent deltas; returns those that replace them.
 
     Args:
-        log: The log of the deltas.
-        deltas: The deltas.
+        log: Reads and stores deltas.
+        deltas: The deltas, in order.
         new_merge: Returns an empty merge.
         new_path: Returns a unique storage path for a delta.
-        pause: Called after each delta; it may raise to end the merge.
+        pause: Called after each delta; it may raise to cancel the merge.
 
     Raises:
         CorruptFile: a file is missing or altered.
@@ -91,7 +91,7 @@ class DeltaMerge:
     """Merges the changes of deltas, added in order."""
 
     def __init__(self, kinds: Mapping[int, str], groups: KeyGroupRange) -> None:
-        """``kinds``: the kind of each state, by id; ``groups``: the key groups whose rows are kept."""
+        """``kinds``: the kind of each state, by id; ``groups``: the key groups to keep."""
         self._kinds = kinds
         self._groups = groups
         self._dropped: set[Section] = set()

@@ -50,28 +50,28 @@ class HeapStore:
                 copy_base(place.storage, handle, place.directory, groups, sliced, self._settings.rocksdb, into, place.where)
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
-        """All of them: memory does not outlive the process."""
+        """All deltas: memory does not outlive the process."""
         return deltas
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
     def flushed_ahead(self) -> bool:
-        """There is nothing to flush."""
+        """True: there is nothing to flush."""
         return True
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
     def flushing(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
-        """Do nothing: memory does not outlive the process, and a base reads the rows there."""
+        """Do nothing: memory does not outlive the process, and a base reads the rows from memory."""
         return iter(())
 
     def completed(self) -> None:
         """Do nothing: nothing runs in the background."""
 
     def lazy_deltas(self, deltas: Sequence[Handle]) -> None:
-        """Read all of them now: memory takes the rows decoded."""
+        """None: all deltas are read now, because rows in memory are decoded."""
 
     def begin_fetching(self) -> None:
         """Do nothing: everything has been read."""

@@ -50,11 +50,11 @@ __all__ = ["KeyedStateBackend", "NewPath"]
 log = logging.getLogger(__name__)
 
 _READ_AHEAD = 32 << 20
-"""Largest delta, in bytes, to read ahead while others are applied."""
+"""Largest delta, in bytes, that is read ahead while others are applied."""
 _PAUSE = 3
-"""Pause of a merge for each second of its work, in seconds: it shares the interpreter with the epochs."""
+"""Seconds that a merge pauses for each second it works: it shares the interpreter with the epochs."""
 _SMALL = 2 << 20
-"""`_MANY` deltas up to this size, in bytes, are read ahead, and `_FEW` larger ones."""
+"""Up to `_MANY` deltas of this size, in bytes, are read ahead, but only `_FEW` larger ones."""
 _MANY, _FEW = 16, 4
 _UPLOAD_PATIENCE = 10.0
 """Seconds to wait for a running upload on close."""
@@ -62,7 +62,7 @@ _UPLOAD_PATIENCE = 10.0
 NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
 _Changes = tuple[Change, Sequence[LazyRows]]
-"""The changes of a section, and those whose rows are fetched later."""
+"""The changes of a section, and those whose rows are fetched lazily."""
 _Parts = tuple[LocalStore, DeltaFiles, Materialisation]
 
 
@@ -106,13 +106,13 @@ class KeyedStateBackend:
 
     @property
     def uploading(self) -> Epoch | None:
-        """The epoch in the file names of the running upload; None: no upload is running."""
+        """The epoch in the file names of the running upload; None without one."""
         return None if self._upkeep.storing is None else self._upkeep.storing.epoch
 
     # restoring
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
-        """Restore the part of the state held by the local store and bases of RocksDB; `replay` restores the rest.
+        """Open the part of the state that the local store and RocksDB bases hold; `replay` restores the rest.
 
         Args:
             handles: The checkpoint's handles for the subtask's key groups; several after a change of parallelism.
@@ -126,7 +126,7 @@ class KeyedStateBackend:
         return self.state
 
     def replay(self) -> None:
-        """Apply the checkpoint's dumps and deltas to the opened state. The operator has declared its states by now.
+        """Apply the checkpoint's dumps and deltas to the opened state, once the operator has declared its states.
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
@@ -151,7 +151,7 @@ class KeyedStateBackend:
         self._upkeep.replayed(self.state.restored_memory())
 
     def _read(self, groups: KeyGroupRange, lazy: LazyDeltas | None, delta: Handle) -> Iterable[_Changes]:
-        """The changes of a delta: read and verified, unless it is mapped or lazy."""
+        """The changes of a delta, which is read and verified unless it is mapped or lazy."""
         if lazy is not None and isinstance(delta, IndexedFile) and delta.path in lazy:
             return lazy.read(delta.path, groups, self.state.sets_aside)
         changes = ((change, ()) for change in self._deltas.replay(delta, groups))
@@ -195,12 +195,12 @@ class KeyedStateBackend:
         return handles
 
     def prepare_commit(self, handles: Sequence[KeyedHandle]) -> list[Any]:
-        """Prepare the changelog's transaction; returns its committables. ``handles``: those of the snapshot."""
+        """Prepare the changelog's transaction; returns its committables. ``handles``: the snapshot's."""
         changelog = self._local.changelog
         return [] if changelog is None else changelog.prepare(self.state, handles)
 
     def completed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
-        """Complete the epoch of these ``handles``: checkpointed rows may enter the store; a base or a merge may begin."""
+        """The epoch's checkpoint (``handles``) is complete: its rows may enter the store; a base or a merge may begin."""
         self._local.follow(handles)
         self._local.completed()
         if self._local.changelog is not None:
@@ -243,7 +243,7 @@ class KeyedStateBackend:
         return None
 
     def _merge(self, which: Merge, own: KeyedHandle, new_path: NewPath) -> Callable[[], list[Handle]]:
-        """Begin to merge deltas; the returned function reads them, and stores the merged ones."""
+        """Prepare a merge of deltas; the returned function runs it in the background."""
         groups, deltas = clip(own, self._place.groups), own.deltas[which.first : which.end]
         kinds = {state.id: state.kind for state in self.state.schema.states.values()}
 
@@ -254,7 +254,7 @@ class KeyedStateBackend:
         return run
 
     def _migrate(self, handles: list[KeyedHandle]) -> bool:
-        """Rewrite some of the local store's rows of former types; returns whether all are rewritten."""
+        """Rewrite some of the local store's rows that have former types; returns whether all are done."""
         if self._migration is None:
             self._migration = self.state.migration()
         if next(self._migration, self) is not self:
@@ -265,7 +265,7 @@ class KeyedStateBackend:
         return True
 
     def _adopt(self) -> bool:
-        """Let the base or the merged delta that is finished take its place; returns whether there was one."""
+        """Put a finished base or merged delta in its place; returns whether there was one."""
         if self._pending is None or not self._pending.done() or not self._local.flushed_ahead():
             return False
         pending, self._pending = self._pending, None
@@ -296,7 +296,7 @@ class KeyedStateBackend:
 
 
 class _Throttle:
-    """Slows a background thread down to leave the interpreter to the epochs."""
+    """Slows a background thread down so that epochs get the interpreter."""
 
     def __init__(self, ended: Event) -> None:
         self._ended = ended

@@ -1,4 +1,4 @@
-"""PartStore: the local store of state that is read once, in bounded memory."""
+"""PartStore: the local store for state that is read once, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["PartStore"]
 
 
 class PartStore(HeapStore):
-    """Holds rows in memory, still encoded; beyond the budget, on disk.
+    """Holds encoded rows in memory, and on disk beyond the budget.
 
     Read them by `holdfast.state.rows.table.RowTable.blocks`, or by `holdfast.state.backends.portions`.
     """
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
-        """Open the state; content of RocksDB bases is copied."""
+        """Open the state; the content of RocksDB bases is copied into it."""
         place, budget = self._place, self._settings.cache_bytes
         self._store = SpillingStore(place.directory, self._settings.rocksdb, budget // 2)
         try:

@@ -1,4 +1,4 @@
-"""The keyed state of a part as changes, a portion at a time: for its own key groups, or for another number of them."""
+"""Yields the keyed state of a part as changes, in portions; optionally for another number of key groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.state.stored.layout import after, section
 __all__ = ["in_files", "portions"]
 
 _FILE = 64 << 20
-"""Bytes in a file before compression, approximately."""
+"""Approximate size of a file before compression, in bytes."""
 
 
 def portions(state: KeyedState, max_parallelism: int | None = None) -> Iterator[Change]:
@@ -22,7 +22,7 @@ def portions(state: KeyedState, max_parallelism: int | None = None) -> Iterator[
 
     Args:
         state: The checkpointed state, without declared columns. It must not change meanwhile.
-        max_parallelism: Another number of key groups, to which the keys are assigned anew; None: the state's.
+        max_parallelism: The new number of key groups, to which the keys are reassigned; None: as in the state.
     """
     other = state
     if max_parallelism is not None:
@@ -40,7 +40,7 @@ def portions(state: KeyedState, max_parallelism: int | None = None) -> Iterator[
 
 
 def _moved(space: StateSpace, column: int, family: EntryFamily, other: StateSpace) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a column's large maps or lists, whose stored keys contain the key group, with those of ``other``."""
+    """The entries of a column's large maps or lists, under their stored keys in ``other``, which has other key groups."""
     for namespace, table in space.tables.items():
         for keys, rows in table.blocks():
             owners = [key for key, row in zip(keys, rows) if type(row[column + 1]) is int or type(row[column + 1]) in LARGE]
@@ -51,6 +51,6 @@ def _moved(space: StateSpace, column: int, family: EntryFamily, other: StateSpac
 
 
 def in_files(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """Group changes into files: each is held in memory while it is written."""
+    """Group changes into files. A file is held in memory while it is written."""
     single = (Change(at, dropped, [piece]) for at, dropped, pieces, _ in changes for piece in pieces)
     return in_portions(single, lambda change: len(change.pieces[0].data), _FILE)

@@ -1,6 +1,6 @@
-"""The RocksDB backend: the life cycle of a store on this host's disk, and materialisations from its files.
+"""The RocksDB backend: the life cycle of a store on this host's disk, and the bases made from its files.
 
-The store is a cache of the checkpoint. It is reused if it continues the checkpoint's bases and has seen no delta that the
+The store is a cache of the checkpoint. It is reused if it continues the checkpoint's bases and has no delta that the
 checkpoint lacks; otherwise it is rebuilt from the bases.
 """
 
@@ -54,22 +54,22 @@ log = logging.getLogger(__name__)
 
 _COPY = "materialisation-"
 _UNSORTED_SHARE = 1 / 24
-"""The largest part of a store that may lie in level 0, whose files each span all key groups."""
+"""The largest part of a store that may lie in level 0, where each file spans all key groups."""
 _SMALL = 4 << 20
-"""Bytes; smaller stores are not compacted before a materialisation."""
+"""Stores below this size, in bytes, are not compacted before a base."""
 _FILES = 96
-"""Target number of files per materialisation: enough that a later one uploads little that is unchanged."""
+"""Target number of files per base: enough that a later base uploads little that has not changed."""
 _LEAST_FILE = 1 << 20
 _MOST_RESTORED = 2
-"""Memory limit of a restore, in budgets; the rows a restore left in memory are flushed over the next epochs."""
+"""Memory limit of a restore, in cache budgets. The rows it leaves in memory are flushed over the next epochs."""
 _PORTION = 4 << 20
-"""Bytes of such rows that are flushed at a time."""
+"""Bytes of such rows to flush at a time."""
 _LARGE = 32 << 20
-"""Bases, and deltas together, from this size on, in bytes, are fetched while the job runs."""
+"""Size in bytes from which bases, and the deltas taken together, are restored lazily."""
 _LEAST_DELTA = 1 << 20
-"""Size of the smallest delta that is fetched while the job runs, in bytes."""
+"""Smallest delta that is restored lazily, in bytes."""
 _SORTING_PATIENCE = 120.0
-"""Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
+"""Seconds to wait for RocksDB to compact level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
 
 
@@ -81,7 +81,7 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     last_delta: str = ""
     """The last delta whose rows it may hold; empty: none."""
     evolved: str = ""
-    """The `OperatorSchema.evolved` of its rows."""
+    """The `OperatorSchema.evolved` that its rows were written with."""
     migrated: str = ""
     """The `OperatorSchema.evolved` up to which all of its rows have been rewritten."""
     next_lineage: bytes = b""
@@ -91,7 +91,7 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     settled: str = ""
     """All rows of this delta and the earlier ones are in the store; empty: unknown."""
     foreign: bool = False
-    """Whether the store was built from other files than the bases it continues, so that equal names mean nothing."""
+    """Whether the store was not built from the bases it continues, so that equal file names mean nothing."""
 
     @staticmethod
     def of(store: RocksDBStore) -> _Meta:
@@ -236,7 +236,7 @@ class RocksDBLocalStore:
         return store
 
     def _link(self, path: str) -> Callable[[], None]:
-        """Watch the files that the store shares with the storage; returns a function that names a damaged one."""
+        """Track the files that the store shares with the storage; returns a function that names a damaged one."""
         files = [file for file in self.files if shared(file.name)]
         self._linked = LinkedFiles(self._place.storage, path, files, self._named)
         return self._linked.explain
@@ -248,7 +248,7 @@ class RocksDBLocalStore:
         return with_states(error, states, self._place.where, names)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
-        """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
+        """Record in the store the bases it continues, the last delta whose rows it may hold, and the types of its rows."""
         self._all_touched = False
         self._followed = handles
         self.store.set_meta(msgspec.msgpack.encode(self._meta(handles)))
@@ -259,9 +259,9 @@ class RocksDBLocalStore:
         return deltas[paths.index(self._flushed) + 1 :] if self._flushed in paths else deltas
 
     def flushing(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
-        """Write all checkpointed rows in steps; writing them at once would pause the job for seconds.
+        """Flush all checkpointed rows in steps; a single step would pause the job for seconds.
 
-        The record that the rows are in the store becomes durable after the rows.
+        That the rows are in the store becomes durable after the rows themselves.
         """
         last = (_deltas(handles) or [""])[-1]
         yield from state.flushing()
@@ -276,10 +276,10 @@ class RocksDBLocalStore:
         return self.store.flushed_ahead()
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
-        """Also record what the store continues once the checkpoint with this new base or merged delta is complete.
+        """Record, in addition, what the store continues once the checkpoint with this new base or merged delta is complete.
 
-        The record is durable before the checkpoint can be complete. Otherwise a killed process could leave a store that
-        names an earlier base, or a delta that was merged.
+        The record is durable before the checkpoint can complete. Otherwise a killed process could leave a store that names
+        the previous base, or a delta that has been merged.
         """
         flushed, left = _deltas(self._followed), set(_deltas(handles))
         del flushed[flushed.index(self._flushed) + 1 if self._flushed in flushed else 0 :]
@@ -304,10 +304,10 @@ class RocksDBLocalStore:
     def _reusable(self, store: RocksDBStore, handles: Sequence[KeyedHandle], evolved: str) -> bool:
         """Whether the store continues the checkpoint's bases and holds only data of the checkpoint.
 
-        Only checkpointed rows are in the store: everything beyond the base is in deltas, which are applied again. A delta's
-        path is unique and stays in the list until a base covers it. Before it is merged, the store's files name a later one
-        (`adopt`). So if the checkpoint has the store's last delta, it has all of them. Rows of types that the checkpoint's
-        schema does not know cannot be read with it.
+        The store holds only checkpointed rows, and all of them beyond the base are in deltas, which are applied again. A
+        delta's path is unique and stays in the list until a base covers it; before a merge replaces it, the store names a
+        later one (`adopt`). So a checkpoint that has the store's last delta has all of them. Rows whose types the
+        checkpoint's schema does not know cannot be read with it.
         """
         meta, lineage = _Meta.of(store), self._lineage(handles)
         known = {meta.next_lineage: meta.next_delta, meta.lineage: meta.last_delta}
@@ -317,7 +317,7 @@ class RocksDBLocalStore:
         return not known[lineage] or known[lineage] in _deltas(handles)
 
     def completed(self) -> None:
-        """Let work in the background begin."""
+        """Start the background work that waits for a complete epoch."""
         if self._linked is not None:
             self._linked.begin()
         if self._built:
@@ -388,7 +388,7 @@ class RocksDBLocalStore:
 
 
 class RocksDBFiles:
-    """Materialisations of RocksDB: a copy by hard links, from which only files new to the storage are stored."""
+    """Writes bases from a hard-linked copy of the store: only files that the storage lacks are uploaded."""
 
     kind = ROCKSDB
 
@@ -404,7 +404,7 @@ class RocksDBFiles:
 
     @property
     def linked(self) -> bool:
-        """Whether the last file stored by a base is a link; after a restore, whether the restored files were."""
+        """Whether the last base linked its files into the storage; after a restore, whether the restored files were."""
         if self._linked is None:
             directory = self._local.store.path
             restored = (file for file in self._local.files if shared(file.name))
@@ -420,10 +420,10 @@ class RocksDBFiles:
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Copy the flushed store; with too much data in level 0, first wait for a compaction, unless the files are linked.
+        """Copy the flushed store. If level 0 holds too much, wait for a compaction first, unless files are linked.
 
-        Whoever restores some key groups reads the files of level 0 as a whole, or links them.
-        A later copy may hold newer rows. They are checkpointed by then, and their deltas are applied to this base again.
+        A restore of some key groups must read the files of level 0 as a whole, or link them. A copy taken later may hold
+        newer rows; by then they are checkpointed, and their deltas are applied to this base again.
         """
         sliced = slicing(state.schema)
         store = self._local.store
@@ -464,7 +464,7 @@ class RocksDBFiles:
                 level, first, last = ranges.get(name, (0, b"", b""))
                 files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
             files.append(write_contents(self._storage, new_path("db"), self._place.groups, sections))
-        finally:  # the links would keep files that the store has replaced on disk
+        finally:  # the links would keep the disk space of files that the store has replaced
             shutil.rmtree(copy, ignore_errors=True)
         self._known = {file.name: file for file in files if shared(file.name)}
         return list(files)

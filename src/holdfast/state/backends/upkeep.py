@@ -1,10 +1,10 @@
-"""Upkeep, the machine that decides which work on a subtask's stored state runs beside the epochs. Pure.
+"""Upkeep: the machine that decides which maintenance of a subtask's stored state runs beside the epochs. Pure.
 
-`KeyedStateBackend` tells it each complete checkpoint and how each step of its work ends, and carries out what it answers:
+`KeyedStateBackend` reports each complete checkpoint and the end of each step, and carries out the answer:
 
     completed(checkpoint) ──► Flush ──► flushed ──► Migrate ──► migrated ──► Store ──► stored, or failed, epochs later
 
-Each of the three may be left out. What is stored takes its place in the handles of the next checkpoint.
+Any of the three may be skipped. What was stored takes its place in the handles of the next checkpoint.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from holdfast.state.backends.compaction import Base, Merge, due, part_of
 __all__ = ["Checkpoint", "Flush", "Migrate", "Phase", "Store", "Upkeep"]
 
 _MOST_FAILURES = 192
-"""The job fails after this many failed attempts in a row to store a base, because each further delta lengthens recovery."""
+"""The job fails after this many failed attempts in a row to store a base: each further delta lengthens recovery."""
 _LACKING = 128 << 20
-"""Approximate limit of the deltas, in bytes, that a restart on the same host reads."""
+"""Approximate limit of the deltas, in bytes, that a restart on this host has to read."""
 _CHANGED = 2 << 30
-"""Approximate limit of the memory of their rows, in bytes. Small rows make small deltas, but a million of them take half a
-second to apply."""
+"""Approximate limit of the memory of the deltas' rows, in bytes. Small rows make small deltas, but a million of them take
+half a second to apply.
+"""
 
 
 class Phase(Enum):
@@ -47,7 +48,7 @@ class Phase(Enum):
 
     IDLE = 0
     FLUSHING = 1
-    """Rows of the checkpoints enter the local store, a step after each epoch."""
+    """Checkpointed rows enter the local store, in a step after each epoch."""
     STORING = 2
     """A base, or a merge of deltas, is being stored."""
     FLUSHING_AND_STORING = 3
@@ -68,17 +69,17 @@ _TRANSITIONS = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is known when a checkpoint is complete."""
+    """The facts about a complete checkpoint."""
 
     epoch: Epoch
     handles: Sequence[KeyedHandle]
-    """Those of the subtask; the last one is its own."""
+    """The subtask's handles; the last one is its own."""
     fetching: bool = False
-    """Whether files of the restored checkpoint are still being fetched: retention must keep them."""
+    """Whether files of the restored checkpoint are still being fetched, so that retention must keep them."""
     linked: bool = False
-    """Whether a base links the local store's files."""
+    """Whether a base hard-links the local store's files."""
     restored: bool = False
-    """Whether rows in memory are still those of the restored checkpoint, in its files."""
+    """Whether some rows in memory are still those of the restored checkpoint, in its files."""
     changed: float = 0.0
     """Estimated memory of the rows that the epoch has touched, in bytes."""
     lacking: int = 0
@@ -88,21 +89,21 @@ class Checkpoint:
 
 
 class Flush(NamedTuple):
-    """Flush a step of the checkpointed rows to the local store; begin with it if none is running."""
+    """Flush one step of the checkpointed rows to the local store; start the flush if none is running."""
 
 
 class Migrate(NamedTuple):
-    """Rewrite some rows of former types; begin with it if this is not running."""
+    """Rewrite some rows of former types; start the migration if none is running."""
 
 
 class Store(NamedTuple):
-    """Begin to store a base, or a merge."""
+    """Start to store a base, or a merge."""
 
     epoch: Epoch
-    """The epoch after which it begins; it is in the names of the files."""
+    """The epoch after which it starts; file names contain it."""
     what: Base | Merge
     covered: int
-    """The number of the subtask's deltas whose rows the local store has, which a base covers."""
+    """Number of the subtask's deltas whose rows the local store has; a base covers them."""
 
 
 class Upkeep:
@@ -133,17 +134,17 @@ class Upkeep:
         self._failures = 0
 
     def restore(self, handles: Sequence[KeyedHandle], first: int, last: int) -> None:
-        """Begin with the handles of a checkpoint, for these key groups."""
+        """Start from the handles of a checkpoint, for these key groups."""
         self.handles = list(handles)
         if [(handle.first, handle.last) for handle in handles] != [(first, last)]:
             self.handles.append(KeyedHandle(first, last))
 
     def replayed(self, memory: float) -> None:
-        """The rows of the deltas are applied, and take this much memory, in bytes."""
+        """Called when the deltas are applied; their rows take this much memory, in bytes."""
         self._changed = memory
 
     def completed(self, checkpoint: Checkpoint) -> Flush | Migrate | Store | None:
-        """The first step after a checkpoint that is complete."""
+        """The first step after a complete checkpoint."""
         self._checkpoint = checkpoint
         self.handles = list(checkpoint.handles)
         self._changed += checkpoint.changed
@@ -160,21 +161,21 @@ class Upkeep:
             return None
         epochs = self._checkpoint.epoch - self.handles[-1].base_epoch
         wanted = due(self.handles, self._checkpoint.linked, epochs, self._kept)
-        # A base needs no delta, which may be damaged.
+        # A base reads no delta; a damaged one may have made the merge fail.
         return Base() if wanted is not None and self._failures else wanted
 
     def _flush_is_due(self) -> bool:
-        """Whether to flush all checkpointed rows: because what is wanted needs it, or because the store lacks many."""
+        """Whether to flush all checkpointed rows: what is wanted needs it, or the store lacks many."""
         if isinstance(self._wanted, Base) or (self._wanted is not None and self._checkpoint.restored):
-            return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
+            return True  # restored rows may lie in files that stay only while checkpoints refer to them
         if len(self.handles) > 1:
             return False
         return self._changed > _CHANGED or self._checkpoint.lacking > _LACKING
 
     def flushed(self, done: bool) -> Migrate | Store | None:
-        """The step after one of the flush, which is done with it or goes on.
+        """The step after a step of the flush; ``done``: the flush has ended.
 
-        While it goes on, a merge of later deltas may begin, which leaves the last one that is flushed in its place.
+        Until it ends, later deltas may be merged; the last flushed delta stays as it is.
         """
         deltas = self.handles[-1].deltas
         self._covered = deltas.index(self._last[0]) + 1 if self._last and self._last[0] in deltas else 0
@@ -191,7 +192,7 @@ class Upkeep:
         return self._store()
 
     def migrated(self, done: bool) -> Store | None:
-        """The step after one of the migration. A base can begin before all rows are rewritten."""
+        """The step after a step of the migration. A base can start before all rows are rewritten."""
         self._migrating = not done
         return self._store()
 
@@ -203,7 +204,7 @@ class Upkeep:
         return self.storing
 
     def stored(self, files: Sequence[Handle]) -> None:
-        """Put what was stored in its place: a base before the deltas that it does not cover, or merged deltas."""
+        """Put the stored files in their place: a base before the deltas that it does not cover, or merged deltas."""
         epoch, what, covered = self._ended()
         self._failures = 0
         own = self.handles[-1]
@@ -216,7 +217,7 @@ class Upkeep:
             self.handles = [own]
 
     def failed(self) -> bool:
-        """Whether so many attempts to store something have failed that the job must."""
+        """Count a failed attempt to store something; returns whether the job must fail."""
         self._ended()
         self._failures += 1
         return self._failures >= _MOST_FAILURES

@@ -44,14 +44,14 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     @staticmethod
     def form_of(descriptor: MapStateDescriptor) -> ElementForm:
-        """The stored form of the entries."""
+        """The stored form of the map's entries."""
         return ElementForm.of_entries(descriptor.key_type_info, descriptor.value_type_info)
 
     def _encoded(self, key: Any, value: Any) -> bytes:
         return self._form.encode({key: value} if self._typed else (key, value))
 
     def _value_of(self, stored: bytes) -> Any:
-        """The value of a stored entry: an object that the function does not have, equal to the one after a restore."""
+        """Decode a stored entry's value: a copy that the function does not hold, equal to the value after a restore."""
         entry = self._read(stored)
         return next(iter(entry.values())) if self._typed else entry[1]
 
@@ -64,7 +64,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         """The entry's value; None if there is no such entry."""
-        if type(key) is self._key_class:  # the usual case: the key has been checked when it was put
+        if type(key) is self._key_class:  # the usual case: the key was checked when it was put
             try:
                 return self._entries[key]
             except KeyError:

@@ -1,4 +1,4 @@
-"""CellCodec: what large maps and lists need of the stored form of their entries and chunks."""
+"""CellCodec: the interface by which large maps and lists encode their entries and chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CellCodec(Protocol):
 
     @property
     def keys_vary(self) -> bool:
-        """Whether keys of a map may be equal and yet not the same, as 1 and 1.0 are."""
+        """Whether equal keys of a map may differ, like 1 and 1.0."""
 
     @property
     def has_former_types(self) -> bool:

@@ -37,7 +37,7 @@ _values_of = msgspec.structs.astuple
 _unpack = msgspec.msgpack.Decoder().decode
 _unpack_head = msgspec.msgpack.Decoder(list[Any]).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError, TypeError)
-"""What decoding bytes raises that are no row of a schema."""
+"""Errors of decoding bytes that are not a row of the schema."""
 _WITHOUT_TEXT = (bytes, bytearray, memoryview)
 """Types that have no text form in msgpack."""
 _AT_ONCE = 512
@@ -45,11 +45,11 @@ _AT_ONCE = 512
 _LARGE_VALUE = 512
 """Mean stored size of values that may leave their rows, in bytes."""
 _SAMPLED = 16
-"""Rows of which the size of a value is looked at."""
+"""Rows whose values are measured."""
 
 
 _Decoders = list[tuple[int, Callable[[Any], Any]]]
-"""By position in the row: turns a cell's stored form into the cell."""
+"""Pairs of a position in the row and the function that decodes the cell there."""
 
 
 class _Reader(NamedTuple):
@@ -103,12 +103,12 @@ class RowCodec:
         return position
 
     def enlarge(self, position: int) -> None:
-        """Allow maps or lists of a column outside of the rows; the row then stores a marker in their place."""
+        """Let maps or lists of a column leave their rows; the row then stores a marker in their place."""
         self.large.add(position)
         self._enlarged(position)
 
     def let_out(self, position: int, value: LargeValue) -> None:
-        """Allow values of a column outside of the rows; ``value`` stands for them there, and the row stores its marker."""
+        """Let values of a column leave their rows; ``value`` stands in for them there, and the row stores its marker."""
         self.outside[position] = value
         self._enlarged(position)
 
@@ -119,13 +119,13 @@ class RowCodec:
         self._compile()
 
     def _with_content_outside(self, position: int, column: Column, *, declared: bool = True) -> Column:
-        """The column's variant for such content, if there is any; ``declared``: whether the program declares it."""
+        """The column's variant whose content may lie outside of rows; ``declared``: whether the program declares it."""
         if position in self.outside:
             return column.outside(self.outside[position] if declared else None)
         return column.large() if position in self.large else column
 
     def grow(self, position: int, large: bool = True) -> None:
-        """Let maps or lists of a column leave their rows when they have become large."""
+        """Let maps or lists of a column leave their rows once they are large; ``large=False``: not any more."""
         if large != (position in self.growing):
             self.growing ^= {position}
             self._compile()
@@ -155,7 +155,7 @@ class RowCodec:
         self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode not in TOLERANT]
 
     def _annotation(self, position: int) -> Any:
-        """The type of a column's cells in stored form, for the check at the barrier. Pickles need none."""
+        """The type of a column's stored cells, which the barrier checks; Any for pickles."""
         column = self.columns[position]
         return Any if column is None or column.encode is dumps else column.annotation
 
@@ -179,7 +179,7 @@ class RowCodec:
         return reader
 
     def _column(self, position: int, schema_id: int) -> Column | None:
-        """The column that reads the cells of rows of a schema; None: they keep their stored form."""
+        """The column that reads cells written with a schema; None: they keep their stored form."""
         declared, schema = self.columns[position], self._state.columns[position]
         history = schema.history(schema_id)
         if len(history) == 1:
@@ -196,7 +196,7 @@ class RowCodec:
         return self._packed(row)
 
     def are_large(self, position: int, rows: Sequence[Row]) -> bool:
-        """Whether a column's values are large and beside another state, as a sample of these rows has it."""
+        """Whether a column's values are large and share their rows with another state, judged by a sample of these rows."""
         column = self.columns[position]
         cells = [row[position + 1] for row in rows[:: len(rows) // _SAMPLED + 1]]
         held = [cell for cell in cells if cell is not None and type(cell) not in entries.LARGE]
@@ -204,12 +204,12 @@ class RowCodec:
             return False
         try:
             size = sum(len(_pack(cell if column.encode is None else column.encode(cell))) for cell in held)
-        except Exception:  # pickle and users' classes may raise anything; the barrier tells which value does not fit
+        except Exception:  # pickle and users' classes may raise anything; the barrier will name the value that does not fit
             return False
         return size >= _LARGE_VALUE * len(held)
 
     def committed_encoder(self) -> Callable[[Row], bytes]:
-        """An encoder for the last completed checkpoint's rows, by that checkpoint's schema.
+        """An encoder for rows of the last completed checkpoint, by its schema.
 
         The local store outlives a failed epoch, but states first declared in that epoch are forgotten.
         """
@@ -250,7 +250,7 @@ class RowCodec:
         return row
 
     def _decode_earlier(self, data: bytes) -> tuple[Row, _Decoders]:
-        """Decode a row of an earlier schema but for its cells; returns the decoders of these, too."""
+        """Decode a row of an earlier schema except for its cells; also returns the decoders of the cells."""
         schema = None
         try:
             schema = _unpack_head(data)[0]
@@ -264,7 +264,7 @@ class RowCodec:
         return IncompatibleState(f"a row of state {state} was not written by the schema that it names, {schema}: {error}")
 
     def _decode_cells(self, keys: Sequence[Any], rows: list[Row], decoders: _Decoders, schema_id: int) -> None:
-        """Decode the cells of rows of a schema in place.
+        """Decode in place the cells of rows written with a schema.
 
         Raises:
             IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.
@@ -337,7 +337,7 @@ class RowCodec:
         return encoded
 
     def encode_small(self, rows: Sequence[Row]) -> list[bytes]:
-        """Encode the cells of rows like `encode_each`, if that takes no conversion and no map or list is large.
+        """Encode the cells of rows like `encode_each`, if none needs a conversion and no map or list is large.
 
         Raises:
             Exception: otherwise.
@@ -349,9 +349,9 @@ class RowCodec:
         return list(map(_pack, self._cells(rows, self._bounded)))
 
     def _cells(self, rows: Sequence[Row], types: type[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
-        """The rows' cells in stored form, converted to the columns' types: what converts to a type decodes as that type.
+        """The rows' cells in stored form, converted to the columns' types: what converts to a type also decodes as it.
 
-        The conversion takes half as long as decoding.
+        Checking by conversion takes half as long as decoding.
 
         Raises:
             Exception: a cell does not fit.
@@ -364,7 +364,7 @@ class RowCodec:
         return zip(*_values_of(msgspec.convert(columns, types, builtin_types=_WITHOUT_TEXT)))
 
     def _encoded_after_conversion(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> list[bytes]:
-        """Encode the cells of rows with values of other types than declared, such as NumPy numbers."""
+        """Encode the cells of rows whose values have other types than declared, such as NumPy numbers."""
         try:
             _conform(rows, self._conformers)
             return list(map(_pack, self._cells(rows, self._fitting)))
@@ -400,7 +400,7 @@ class RowCodec:
         return rows
 
     def stored_head(self, schema_id: int) -> tuple[bytes, int]:
-        """The first bytes of a row by `encode`, and the number of bytes that they replace in a row of `encode_each`."""
+        """The first bytes of a row by `encode`, and how many bytes of a row by `encode_each` they replace."""
         width = self._reader(schema_id).width
         row = _pack([schema_id] + [None] * width)
         return row[: len(row) - width], len(_pack([None] * width)) - width
@@ -436,7 +436,7 @@ def packed_array(items: Sequence[bytes]) -> bytes:
 
 
 def _columns_type(annotations: Sequence[Any]) -> type[msgspec.Struct]:
-    """The type of rows' cells, column by column: msgspec analyses a struct only once."""
+    """A struct type with one field per column, since msgspec analyses a struct type only once."""
     fields = [(f"column{i}", GenericAlias(list, (each,))) for i, each in enumerate(annotations)]
     return msgspec.defstruct("Columns", fields, array_like=True, gc=False)
 

@@ -1,4 +1,4 @@
-"""Columns: the stored form of one state's cells, and the conversion from the forms of its former types."""
+"""Columns: the stored form of one state's cells, and conversions from its former types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.state.stored.schema import ColumnSchema
 __all__ = ["TOLERANT", "Column", "expires", "unreadable_cell"]
 
 Types = tuple[dict[str, Any], ...]
-"""As `ColumnSchema.types`."""
+"""The same as `ColumnSchema.types`."""
 _Convert = Callable[[Any], Any]
 
 
@@ -40,7 +40,7 @@ class Column:
     conform: Callable[[Any], Any] | None = None
     """Converts a cell to the declared type."""
     keys_vary: bool = True
-    """Whether keys of a map may be equal and yet not the same, as 1 and 1.0 are."""
+    """Whether equal keys of a map may differ, like 1 and 1.0."""
 
     @property
     def name(self) -> str:
@@ -79,15 +79,15 @@ class Column:
 
     @staticmethod
     def stored(schema: ColumnSchema, types: Types) -> Column:
-        """The column as a program declared it with these types. Needs no class of the values to read their stored forms."""
+        """The column as a program declared it with these types. Reading stored forms needs no class of the values."""
         declared: list[TypeInformation | None] = [TypeInformation.from_dict(each) for each in types]
         return Column.declared(schema.name, schema.kind, declared or [None] * (1 + (schema.kind == "map")), schema.ttl)
 
     def reading(self, history: Sequence[Types]) -> Column:
-        """The column that reads cells of former types as cells of this column.
+        """The column that reads cells of former types as its own.
 
         Args:
-            history: The types of the cells, and all later ones up to this column's.
+            history: The types of the cells, then each later version up to this column's.
         """
         if len(history) == 1:
             return self
@@ -98,17 +98,17 @@ class Column:
         return replace(self, annotation=first.annotation, decode=_chained(steps))
 
     def undecoded(self, history: Sequence[Types]) -> Column:
-        """The column that reads cells of former types in the present stored form, if the program does not declare it."""
+        """The column that turns cells of former types into the present stored form, for a state that is not declared."""
         return replace(Column.stored(self.schema, history[-1]), decode=None).reading(history)
 
     def restored(self, cell: Any) -> Any:
-        """Decode a cell that was read in its stored form, before the column was declared."""
+        """Decode a cell that was read before the column was declared, and so kept its stored form."""
         cell = msgspec.convert(cell, self.annotation)
         return cell if self.decode is None else self.decode(cell)
 
     @property
     def can_leave_rows(self) -> bool:
-        """Whether its cells can be told from the marker of a value that lies outside of its row."""
+        """Whether its cells are never mistaken for the marker of a value outside of its row."""
         if self.schema.kind != "value" or self.schema.ttl:
             return False
         try:
@@ -118,7 +118,7 @@ class Column:
         return False
 
     def large(self) -> Column:
-        """The column's variant for maps or lists of which some lie outside of their rows."""
+        """The column's variant whose maps or lists may lie outside of their rows."""
 
         def outside(apply: _Convert | None) -> _Convert:
             """``apply`` for content in the row; the marker of large content (an integer) passes through."""
@@ -134,9 +134,9 @@ class Column:
         )
 
     def outside(self, value: LargeValue | None) -> Column:
-        """The column's variant for values of which some lie outside of their rows.
+        """The column's variant whose values may lie outside of their rows.
 
-        ``value``: what the marker is decoded as; None: it stays.
+        ``value``: what the marker is decoded as; None: it stays the marker.
         """
         encode, decode, conform = self.encode, self.decode, self.conform
 
@@ -161,7 +161,7 @@ class Column:
 
 
 _Stored = tuple[Any, Any, Any, Any]
-"""Annotation, encode, decode and conform of a column."""
+"""Annotation, encode, decode and conform of a column, in this order."""
 
 
 def _items_of(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
@@ -170,7 +170,7 @@ def _items_of(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 TOLERANT = frozenset((_items_of, *UNPACKED.values()))
-"""Encodings that take cells whose elements do not conform; what they return is checked."""
+"""Encodings that accept cells whose elements do not conform; their results are checked."""
 
 
 def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -216,7 +216,7 @@ def _list_of(element: Any) -> _Stored:
 
 
 def _step(schema: ColumnSchema, old: Types, new: Types) -> _Convert | None:
-    """The conversion of stored cells from some types to the next; None: the stored forms are the same."""
+    """The conversion of stored cells from one version of the types to the next; None: both have the same stored form."""
     if not old:
         declared = Column.stored(schema, new)
         conform, encode = declared.conform, declared.encode
@@ -254,12 +254,12 @@ def expires(descriptor: Any) -> bool:
 
 
 def unreadable_cell(schema: ColumnSchema, written: Types, error: Exception, where: str, key: Any) -> HoldfastError:
-    """The error for a stored cell that cannot be read as the program declares its state.
+    """The error for a stored cell that does not read as the program declares its state.
 
     Args:
-        schema: The state as it is declared.
+        schema: The declared state.
         written: The types that the cell was written with.
-        error: What reading it raised.
+        error: The error that reading raised.
         where: The operator.
         key: The key of the cell.
     """
@@ -282,5 +282,5 @@ class Stamped:
 
     @staticmethod
     def each(convert: _Convert) -> _Convert:
-        """Apply a conversion to the value beside its time."""
+        """Lift a conversion of values to values with their times."""
         return lambda stamped: (stamped[0], None if stamped[1] is None else convert(stamped[1]))

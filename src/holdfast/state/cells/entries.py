@@ -6,8 +6,8 @@ by a `LargeMap` or `LargeList`, and each map entry and each list chunk gets a st
     state id | namespace | key group | key | entry
 
 The entry part is the map key in canonical form, or the list chunk's number (u32). The value is the id of the schema that
-wrote it, followed by a part of the cell in the cell's own stored form: a map of one entry, or a list of a chunk's
-elements. Until the barrier, an epoch's changes stay in memory in the large map or list.
+wrote it, followed by a part of the cell in the cell's stored form: a map of one entry, or a list of a chunk's elements.
+Until the barrier, an epoch's changes stay in memory in the large map or list.
 
 A `LargeMap` iterates in the order of its keys' canonical forms. As in a dict, the first of equal keys (1 and 1.0) stays.
 """
@@ -34,13 +34,13 @@ from holdfast.state.stored.layout import after, group_prefix, group_range, secti
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap"]
 
 MOST_IN_ROW = 256
-"""The most entries or elements stored in the row itself from one epoch to the next."""
+"""The most entries or elements that a row holds from one epoch to the next."""
 _CHUNK = 128
 """Elements per chunk of a list."""
 _MOST_CACHED = 4096
-"""Entries per map that were asked for last and stay in memory; up to twice as many do."""
+"""Entries of a map to keep in memory, the last ones read; up to twice as many stay."""
 _PIECE_BYTES = 4 << 20
-"""Bytes of values that make a piece of a dump."""
+"""Bytes of values per piece of a dump."""
 _READ_AHEAD = 64
 """Chunks of a list fetched per read."""
 _GONE: Any = object()
@@ -140,11 +140,11 @@ class EntryFamily:
         """Do nothing: between epochs the store is up to date."""
 
     def migration(self) -> Iterator[None]:
-        """Rewrite the entries of former types, some with each step."""
+        """Rewrite the entries of former types, some in each step."""
         if self.codec is not None and self.codec.has_former_types:
             whole = section(self._state).prefix
             migrated = self.codec.migrated
-            # Here the key is known in its stored form only, with that of the entry behind it.
+            # Here the key is known only in its stored form, joined with that of the entry.
             yield from migrate(self.store, whole, after(whole), lambda at, data: migrated(at[len(whole) :], data))
 
     def dump(self) -> Iterator[Change]:
@@ -153,7 +153,7 @@ class EntryFamily:
         yield from self.changes(self.store.scan(whole, after(whole)))
 
     def changes(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Change]:
-        """Entries, given by their stored keys in order, in the form that `apply` takes, a piece at a time."""
+        """Group entries, given by their stored keys in order, into changes that `apply` takes, a piece at a time."""
         width = len(section(self._state, 0 if self._namespaced else None).prefix)
         puts: Iterable[Entry] = ((PUT, key, value) for key, value in rows)
         for part in in_portions(puts, lambda entry: len(entry[2]), _PIECE_BYTES, MOST_IN_PIECE):
@@ -177,7 +177,7 @@ class LargeMap:
     def __init__(
         self, family: EntryFamily, namespace: int | None, group: int, key: Any, entries: Mapping[Any, Any] | None = None
     ) -> None:
-        """A map that becomes large, with its ``entries``, or one that is already in the store (None).
+        """Create a map that becomes large, with its ``entries``, or open one in the store (None).
 
         Raises:
             TypeError: an entry's key has no canonical form.
@@ -232,7 +232,7 @@ class LargeMap:
     def _read(self, key: Any) -> tuple[Any, Any]:
         try:
             form = encode_entry(key)
-        except TypeError:  # it has no canonical form, so no entry has it
+        except TypeError:  # a key without a canonical form has no entry
             return _MISSING
         (data,) = self._family.store.get_many([self.prefix + form])
         return _MISSING if data is None else next(iter(self._decoded(data).items()))
@@ -245,14 +245,14 @@ class LargeMap:
     def __setitem__(self, key: Any, value: Any) -> None:
         before = self._changed.get(key, self)
         if before is self:
-            encode_entry(key)  # refuse a key without a canonical form here, not at the barrier
+            encode_entry(key)  # raise here, not at the barrier, if the key has no canonical form
             self._touch()
             self._held += 1
             if not self._cleared and (self._family.codec is None or self._family.codec.keys_vary):
                 self._put.add(key)
         elif before is _GONE:
             self._held += 1
-            del self._changed[key]  # with the equal key that was removed
+            del self._changed[key]  # together with the equal key that was removed
         self._changed[key] = value
 
     def update(self, entries: Mapping[Any, Any]) -> None:
@@ -271,7 +271,7 @@ class LargeMap:
         return self._held > 0 or self._has_others()
 
     def _has_others(self) -> bool:
-        """Whether the store has entries that this epoch has not changed. The epoch's removals together read each once."""
+        """Whether the store has entries that this epoch has not changed. An epoch's removals together read each once."""
         if self._cleared:
             return False
         start, end = len(self.prefix), after(self.prefix)
@@ -283,7 +283,7 @@ class LargeMap:
         return bool(found)
 
     def _keep_first_keys(self) -> None:
-        """Replace the keys that this epoch has put by equal ones in the store."""
+        """Replace keys put in this epoch by the equal ones in the store, which were first."""
         put, self._put = list(self._put), set()
         known = [self._read_last.get(key, None) for key in put]
         unknown = [key for key, entry in zip(put, known) if entry is None]
@@ -328,7 +328,7 @@ class LargeMap:
             form, key, value = next(waiting)
 
     def any_item(self) -> tuple[Any, Any]:
-        """One of the entries, of which there is at least one."""
+        """Any entry; there is at least one."""
         if self._has_others():
             assert self._stored
             key = decode_key(self._stored[len(self.prefix) :])
@@ -336,7 +336,7 @@ class LargeMap:
         return next((key, value) for key, value in reversed(self._changed.items()) if value is not _GONE)
 
     def drop(self) -> None:
-        """Remove all entries, because the cell gets other content."""
+        """Remove all entries; the caller gives the cell other content."""
         self._touch()
         self._changed, self._held, self._put, self._read_last, self._cleared = {}, 0, set(), RecentEntries(), True
 
@@ -375,7 +375,7 @@ class LargeList:
         marker: int = 0,
         elements: Sequence[Any] | None = None,
     ) -> None:
-        """A list that becomes large, with its ``elements``, or one that is already in the store (None)."""
+        """Create a list that becomes large, with its ``elements``, or open one in the store (None)."""
         self._family = family
         self._key = key
         self.prefix = family.prefix(namespace, group, key)
@@ -451,7 +451,7 @@ class LargeList:
             yield from islice(chunk, last) if number == end else chunk
 
     def _all(self) -> Iterator[tuple[int, list[Any]]]:
-        """The present chunks with their numbers; `drop` leaves them as they are for whoever reads them already."""
+        """The present chunks with their numbers. A reader that has begun is not affected by `drop`."""
         return self._chunks(self._first, self._end, self._held)
 
     def _chunks(self, first: int, end: int, in_memory: Mapping[int, list[Any]]) -> Iterator[tuple[int, list[Any]]]:
@@ -475,7 +475,7 @@ class LargeList:
         return left
 
     def drop(self) -> None:
-        """Remove all elements, because the cell gets other content."""
+        """Remove all elements; the caller gives the cell other content."""
         self._touch()
         self._held, self._touched, self._cleared = {}, set(), True
         self._first = self._end = 0

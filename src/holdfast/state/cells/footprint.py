@@ -14,17 +14,17 @@ __all__ = ["Footprint", "deep_size"]
 _SAMPLE = 24
 _MOST_OBJECTS = 2_000
 _ROW = 180
-"""Bytes of a row beyond its content: the key, and the entries in the table's dictionary and the set of touched keys."""
+"""Bytes of a row beyond its content: the key, and its places in the table's dictionary and in the set of touched keys."""
 _SAMPLE_EVERY = 2_048
 """Rows between two samples."""
 _MEMORY = 100_000
-"""Rows after which older rows count half: rows become smaller when their large values leave them."""
+"""Number of rows after which older rows count half: rows shrink when their large values leave them."""
 _LEAVES = frozenset({str, bytes, float, type(None), bool})
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
 def deep_size(value: Any) -> int:
-    """Estimate the memory of a value with all its content, in bytes. Large values are extrapolated from a part."""
+    """Estimate the memory of a value and its content, in bytes. A large value is extrapolated from a part."""
     total = visited = 0
     waiting = [value]
     while waiting and visited < _MOST_OBJECTS:
@@ -51,8 +51,8 @@ def deep_size(value: Any) -> int:
 class Footprint:
     """The mean size of a space's rows in memory, learnt from the rows written and read.
 
-    The stored size of all of them is known, and the memory of a few. Rows that are read and those that are written may be of
-    very different sizes, so both are sampled, and each sample counts by the rows that it stands for.
+    It knows the stored size of all rows and the memory of a sample. Rows read and rows written may differ in size, so both
+    are sampled, and each sample is weighted by the rows that it stands for.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Footprint:
         self._stored += stored
 
     def sample(self, rows: Sequence[list[Any]], encode: Callable[[list[Any]], bytes]) -> None:
-        """Sample some of these rows, which are counted, too: memory against stored form."""
+        """Compare the memory of some of these rows with their stored form. The caller also passes all of them to `count`."""
         self._unsampled += len(rows)
         if not rows or (self._sampled_stored and self._unsampled < _SAMPLE_EVERY):
             return

@@ -1,7 +1,7 @@
 """The five state types as user functions hold them; each reads and writes one cell of the current key's row.
 
-A handle returns the stored object itself. A change to it in place is visible until the row leaves memory, and may or may
-not be kept: call `update`.
+A handle returns the stored object itself. Changing it in place is visible until the row leaves memory, and may be lost: call
+`update`.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ class Handle:
         """The same for a key that is looked up; None: an equal key finds the entry."""
 
     def _fitted(self, value: Any) -> Any:
-        """The value as it will be read back; None stays None."""
+        """The value as a later read returns it; None stays None."""
         return value if type(value) is self._kind or self._fit is None or value is None else self._fit(value)
 
     def _all_fitted(self, values: Iterable[Any]) -> list[Any]:
-        """A list of the values, which must not be None, as they will be read back."""
+        """A list of the values as a later read returns them; none may be None."""
         elements = [*values]
         fit, kind = self._fit, self._kind
         if fit is not None:
-            for element in elements:  # no call for each in the usual case
+            for element in elements:  # a call for each element would cost more than this check
                 if type(element) is not kind:
                     return list(map(fit, elements))
         return elements
 
     def _entries_fitted(self, entries: Any) -> dict[Any, Any]:
-        """A dict of the entries as they will be read back."""
+        """A dict of the entries as a later read returns them."""
         added, to_key, key_kind = dict(entries), self._key_fit, self._key_kind
         if to_key is not None:
             added = {key if type(key) is key_kind else to_key(key): value for key, value in added.items()}
@@ -89,7 +89,7 @@ class Handle:
         return added
 
     def _found(self, key: Any) -> Any:
-        """The key of an entry that is looked up."""
+        """The key with which an entry is looked up."""
         return key if self._find is None or type(key) is self._key_kind else self._find(key)
 
     def clear(self) -> None:
@@ -114,7 +114,7 @@ class Handle:
         """Set entries of the map in the cell."""
         try:
             entries.update(added)
-        except TypeError:  # a key has no canonical form, which the entries of a large map need: the map goes back to its row
+        except TypeError:  # a key has no canonical form, so it cannot be in a large map: move the map back into its row
             if not isinstance(entries, LargeMap):
                 raise
             whole = {**dict(entries.items()), **added}
@@ -199,7 +199,7 @@ class ListHandle(Handle):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
-        added = self._all_fitted(values)  # before the list changes, which may be among the values
+        added = self._all_fitted(values)  # before the list changes: ``values`` may be that list
         row = self._space.row
         elements = row[self._i]
         if elements is None:
@@ -210,10 +210,10 @@ class ListHandle(Handle):
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
-        self.hold(self._all_fitted(values))  # before the large list is dropped, which may be among the values
+        self.hold(self._all_fitted(values))  # before the large list is dropped: ``values`` may be that list
 
     def hold(self, elements: list[Any]) -> None:
-        """Replace the list by this one, which becomes the state's own: `update` without the copy."""
+        """Replace the list by this one, which the state then owns: `update` without the copy."""
         row = self._space.row
         if type(row[self._i]) is LargeList:
             row[self._i].drop()
@@ -222,7 +222,7 @@ class ListHandle(Handle):
 
 
 class PackedListHandle(ListHandle):
-    """A list of numbers per key, which `update` packs (`holdfast.state.cells.packed`); whoever appends to it unpacks it."""
+    """A list of numbers per key, which `update` packs (`holdfast.state.cells.packed`); appending unpacks it."""
 
     __slots__ = ("_whole",)
 
@@ -266,7 +266,7 @@ class PackedListHandle(ListHandle):
         if numbers is None:
             self.hold(self._all_fitted(elements))
             return
-        row = self._space.row  # as `hold` does; the call would cost 4 to 7 % of a function with such a list
+        row = self._space.row  # inlined `hold`; the call would cost 4 to 7 % of a function with such a list
         if type(row[self._i]) is LargeList:
             row[self._i].drop()
         row[self._i] = numbers
@@ -433,4 +433,4 @@ HANDLES: dict[str, type[Handle]] = {
     "reducing": ReducingHandle,
     "aggregating": AggregatingHandle,
 }
-"""Handle class by the descriptor's kind; for lists of numbers there is another one."""
+"""Handle classes by the descriptor's kind; `handle_class` picks ``packed list`` for lists of numbers."""

@@ -1,11 +1,10 @@
-"""Large values that functions rarely use or read: stored outside their key's row, or left on the disk when it is loaded.
+"""Large values that functions rarely use: they leave their key's row, or stay on the disk when it is loaded.
 
-The states of one key share a row, so that a function that reads a small state also reads a large one beside it, and a
-change of the small one stores both again. Flink has a column family for each state instead, which costs a read for each.
-Here the values of a column leave their rows while they are large and few accesses to the row use them, and come back when
-most do. To write a value in place of another one without reading that is a use, too: in its row it is written with the rest.
-But then the old value need not be read: it stays on the disk, and the row is loaded without it
-(`holdfast.state.rows.lazy_columns`).
+The states of one key share a row, so a function that reads a small state also reads a large one beside it, and a change of
+the small one stores both again. Flink has a column family per state instead, which costs a read for each state. Here the
+values of a column leave their rows while they are large and few accesses to the row use them, and return when most accesses
+do. Overwriting a value without reading it counts as a use, because in its row it is written with the rest. But the old value
+need not be read then: the row is loaded without it, and it stays on the disk (`holdfast.state.rows.lazy_columns`).
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import Any, Protocol
 __all__ = ["ColumnUses", "HasKey", "LargeValue", "ValueUses"]
 
 _ENOUGH = 4096
-"""Row accesses after which the uses of a value are judged."""
+"""Row accesses after which a value's uses are judged."""
 _RARELY, _MOSTLY = 0.25, 0.5
-"""Uses of a value per row access: below the first it leaves the row, above the second it returns."""
+"""Uses of a value per row access: at the first or below, it leaves the row; at the second or above, it returns."""
 
 
 class HasKey(Protocol):
-    """The space of the rows that the values have left."""
+    """The space whose rows the values have left."""
 
     key: Any
 
@@ -37,7 +36,7 @@ class ValueRows(Protocol):
 
 
 class LargeValue:
-    """Stands in a row for a value that lies elsewhere, read on demand. All rows of a column share one."""
+    """Stands in a row for a value stored elsewhere, and reads it on demand. All rows of a column share one."""
 
     __slots__ = ("_rows", "_space")
 
@@ -57,12 +56,12 @@ class LargeValue:
         return self.of(self._space.key)
 
     def drop(self) -> None:
-        """Remove the value of the current key, because the cell gets other content."""
+        """Remove the value of the current key; the caller gives the cell other content."""
         self._rows.overwrite(self._space.key, None)
 
 
 class ValueUses:
-    """How often the value of a column is used, or read, per access to its row that does not add a value.
+    """How often a column's value is used, or read, per row access that does not add a value.
 
     >>> uses = ValueUses()
     >>> uses.judge(4000, 10), uses.judge(4000, 10), uses.judge(5000, 2000), uses.judge(5000, 5000)
@@ -74,7 +73,7 @@ class ValueUses:
         self._uses = 0
 
     def judge(self, rows: int, uses: int) -> bool | None:
-        """Count row accesses and uses of the value; returns whether uses are rare, so that the value should leave its row.
+        """Count row accesses and uses of the value; returns True if uses are rare, so that the value should leave its row.
 
         None: it makes no difference, or too little is known.
         """
@@ -88,7 +87,7 @@ class ValueUses:
 
 
 class CountsUses(Protocol):
-    """The handle of a column."""
+    """The handle of a column: counts since the numbers were last taken."""
 
     reads: int
     replaced: int
@@ -99,7 +98,7 @@ class ColumnUses:
     """How often functions use and read the values of a column.
 
     Args:
-        handle: Counts reads, writes in place of another value, and writes of new values, until the numbers are taken.
+        handle: Counts reads, overwrites, and writes of new values; `judge` takes the numbers.
     """
 
     def __init__(self, handle: CountsUses) -> None:
@@ -108,9 +107,9 @@ class ColumnUses:
         self._reads = ValueUses()
 
     def judge(self, rows: int) -> tuple[bool | None, bool | None]:
-        """Count accesses to rows; returns whether uses of the value are rare, and whether reads are (`ValueUses.judge`)."""
+        """Count row accesses; returns whether uses of the value are rare, and whether reads are (`ValueUses.judge`)."""
         handle = self._handle
-        rows = max(rows - handle.added, 0)  # a new value is written once, in the row or outside
+        rows = max(rows - handle.added, 0)  # a new value is written once, inside the row or outside
         judged = self._uses.judge(rows, handle.reads + handle.replaced), self._reads.judge(rows, handle.reads)
         handle.reads = handle.replaced = handle.added = 0
         return judged

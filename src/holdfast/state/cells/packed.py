@@ -1,10 +1,10 @@
-"""Lists of numbers in a row's cell, packed: bytes, eight for each element.
+"""Lists of numbers in a row's cell, packed into bytes, eight for each element.
 
-In a list, each number is an object of its own, somewhere in memory: reading the list waits for memory once per element.
-Packed, the elements lie side by side, and reading them makes new objects, which are
-in the processor's cache. Only cells of rows in memory are packed: their stored form is that of a list.
+The numbers of a list are objects scattered in memory: reading the list waits for memory once per element. Packed, the
+elements lie side by side, and reading them makes new objects, which are in the processor's cache. Only cells in memory are
+packed: the stored form is that of a list.
 
-Compiled modules call functions of C of the same names instead, which the ``.pxd`` beside this module defines.
+Compiled modules call C functions of the same names instead, defined in the ``.pxd`` beside this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLOATS, _INTEGERS = ([struct.Struct(f"{count}{code}") for count in range(_MOST 
 
 
 def pack_numbers(elements: list[Any], whole: bool) -> bytes | None:
-    """Pack integers of 64 bits (``whole``) or floats. None: there are too many, or none, or one is of another class.
+    """Pack 64-bit integers (``whole``) or floats. None: too many, none at all, or one of another class.
 
     >>> packed = pack_numbers([0.5, 2.0], whole=False)
     >>> len(packed), unpack_numbers(packed, whole=False), pack_numbers([0.5, True], whole=False)
@@ -47,4 +47,4 @@ def _unpacked(kind: type) -> Callable[[Any], Sequence[Any]]:
 
 
 UNPACKED: dict[type | None, Callable[[Any], Sequence[Any]]] = {kind: _unpacked(kind) for kind in (float, int)}
-"""By class of the packed elements: returns the elements of a list, packed or not."""
+"""By class of the packed elements: returns the elements of a list, whether it is packed or not."""

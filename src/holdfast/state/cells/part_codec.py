@@ -1,6 +1,6 @@
 """Parts of a cell in stored form: the entries of a large map, and the chunks of a large list.
 
-A part is a msgpack array of the id of the schema that wrote it, and of its content.
+A part is a msgpack array of the id of the schema that wrote it, and its content.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PartCodec:
 
     @property
     def keys_vary(self) -> bool:
-        """Whether keys of a map may be equal without being the same value."""
+        """Whether equal keys of a map may differ, like 1 and 1.0."""
         return self._column.keys_vary
 
     @property

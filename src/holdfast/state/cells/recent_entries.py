@@ -1,4 +1,4 @@
-"""A bounded cache of the entries of a map that were asked for last."""
+"""A bounded cache of the last entries of a map that were looked up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ __all__ = ["RecentEntries"]
 
 
 class RecentEntries:
-    """The last entries, at least ``most`` of them and at most twice as many.
+    """The last entries: at least ``most`` of them, at most twice as many.
 
     >>> recent = RecentEntries()
-    >>> for key in range(5): recent.put(key, key, most=2)
+    >>> for key in range(5):
+    ...     recent.put(key, key, most=2)
     >>> [recent.get(key, None) for key in range(5)], len(recent)
     ([None, None, 2, 3, 4], 3)
     """
@@ -27,7 +28,7 @@ class RecentEntries:
         return len(self._last) + len(self._before)
 
     def get(self, key: Any, default: Any) -> Any:
-        """The entry's value."""
+        """The entry's value, or the default."""
         value = self._last.get(key, self)
         return self._before.get(key, default) if value is self else value
 

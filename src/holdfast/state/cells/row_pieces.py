@@ -31,20 +31,21 @@ from holdfast.state.stored.delta import LeftPiece, Piece, cut, in_memory
 __all__ = ["EncodedRows", "NewestRows", "RowPieces", "deleted_pieces", "encoded_rows", "keys_of_head", "read_piece"]
 
 _PARTS = 48
-"""Rows collected together become this many pieces, within the size limits below. A reader of one eighth of the key groups
-then reads little more than one eighth of the bytes."""
+"""Rows collected together become this many pieces, within the size limits below. So a reader of one eighth of the key groups
+reads little more than one eighth of the bytes.
+"""
 _LEAST = 32
 _ENOUGH = 256
-"""Approximate rows in a piece of several key groups, at most."""
+"""Approximate maximum of rows in a piece of several key groups."""
 _MOST = 4096
 _BLOCK = 8192
-"""Rows collected together."""
+"""Number of rows collected together."""
 _LARGE_ROW = 512
 """Approximate size of large rows, in bytes."""
 _LARGE_ROWS = 16 << 10
 """Approximate size of a piece of large rows, in stored bytes: fetching it takes hardly longer than fetching one row."""
 _MOST_SHRUNK = 4
-"""Limit of such a piece in memory, as a multiple of that size: reading one of its rows unpacks them all."""
+"""Limit of such a piece in memory, as a multiple of `_LARGE_ROWS`: reading one of its rows unpacks them all."""
 _HEAD_SHARE = 32
 """Limit of the head, as a part of its piece."""
 
@@ -59,12 +60,12 @@ T = TypeVar("T")
 
 
 class EncodedRows(NamedTuple):
-    """The content of a piece; its rows are views of it."""
+    """The content of a piece; the rows are views of its bytes."""
 
     schema: int
     keys: list[Any]
     rows: list[msgspec.Raw]
-    """The rows of these keys, each one msgpack array of cells."""
+    """One row for each of the keys: a msgpack array of cells."""
     deleted: list[Any]
     size: int
     """Bytes of memory that the piece takes."""
@@ -73,12 +74,12 @@ class EncodedRows(NamedTuple):
 class RowPieces:
     """Encodes rows, and joins them to pieces by key group.
 
-    Rows are encoded in the order in which they come, a few hundred at a time, and appended to their key groups while the
-    processor's cache holds them: rows sorted before or after that would be fetched from memory once more.
+    Rows are encoded in the order of arrival, a few hundred at a time, and appended to their key groups while they are in the
+    processor's cache. Sorting them before or after that would fetch them from memory once more.
     """
 
     def __init__(self, codec: RowCodec, where: str, enlarge: Callable[[Any, Row, int], None] | None) -> None:
-        """``enlarge``: moves large maps and lists out of a row, given with its key and key group. None: they stay."""
+        """``enlarge``: moves large maps and lists out of a row, given its key and key group. None: they stay."""
         self._codec = codec
         self._where = where
         self._enlarge = enlarge
@@ -133,7 +134,7 @@ class NewestRows:
     """The newest version of each row in several pieces of one section, still encoded."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
-        """``groups``: the key groups of which rows are kept."""
+        """``groups``: the key groups whose rows are kept."""
         self._groups = groups
         self._rows: dict[Any, tuple[int, int, msgspec.Raw | None]] = {}
         """Schema, key group and content by key; None: the row was deleted."""
@@ -176,7 +177,7 @@ _ByGroup = defaultdict[int, list[T]]
 
 
 def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -> Iterator[tuple[Piece, int, int]]:
-    """Join ``count`` encoded rows to pieces of adjacent key groups: each with its number of rows, and their bytes."""
+    """Join ``count`` encoded rows to pieces of adjacent key groups; yields each with its number of rows, and their bytes."""
     mean = sum(sum(map(len, each)) for each in rows.values()) // max(count, 1)
     large = mean >= _LARGE_ROW
     enough = max(int(_LARGE_ROWS * _shrinks(rows, _LARGE_ROWS // mean)) // mean, 1) if large else _enough(count)
@@ -206,7 +207,7 @@ def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -
 
 
 def _shrinks(rows: _ByGroup[Any], some: int) -> float:
-    """Estimate from a sample how many times smaller such rows become by compression."""
+    """Estimate from a sample by what factor compression shrinks such rows."""
     sample = packed_array(list(islice(chain.from_iterable(rows.values()), some)))
     return min(len(sample) / len(container.compress(sample)[0]), _MOST_SHRUNK)
 
@@ -218,7 +219,7 @@ def deleted_pieces(keys: list[Any], groups: list[int], schema: int) -> Iterator[
 
 
 def _enough(rows: int) -> int:
-    """The rows of a piece of several key groups, if this many are collected together."""
+    """The number of rows in a piece of several key groups, if this many rows are collected together."""
     return min(max(rows // _PARTS, _LEAST), _ENOUGH)
 
 
@@ -251,7 +252,7 @@ def encoded_rows(piece: Piece, groups: KeyGroupRange | None) -> EncodedRows:
 
 
 def keys_of_head(piece: LeftPiece, groups: KeyGroupRange, where: str) -> tuple[int, list[Any]]:
-    """The id of the schema, and the keys of a piece that was left in its file (``where``); ``groups`` restricts the keys.
+    """The schema's id and the keys of a piece that was left in its file (``where``); ``groups`` restricts the keys.
 
     Raises:
         CorruptFile: the head was not written by `RowPieces`.
@@ -263,14 +264,14 @@ def keys_of_head(piece: LeftPiece, groups: KeyGroupRange, where: str) -> tuple[i
 
 
 def _content(piece: Piece) -> tuple[int, list[int], list[Any], memoryview, list[int], list[Any]]:
-    """A piece's schema, runs, keys and rows, and the runs and keys of what was deleted."""
+    """A piece's schema, runs, keys and rows, then the runs and keys of the deleted rows."""
     with parsing(piece.where, "a piece of rows"):
         schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
         return schema, runs, _counted(keys, runs), data, deleted_runs, _counted(deleted, deleted_runs)
 
 
 def _counted(stored: memoryview, runs: list[int]) -> list[Any]:
-    """The keys of these runs, checked against the runs' numbers."""
+    """Decode the keys of these runs; their number must be that of the runs."""
     keys = decode_keys(stored)
     if len(runs) % 2 or min(runs, default=0) < 0 or sum(runs[1::2]) != len(keys):
         raise ValueError(f"the runs of {len(keys)} keys are those of others")
@@ -297,5 +298,5 @@ def _clipper(piece: Piece | LeftPiece, groups: KeyGroupRange | None) -> Callable
 
 
 def _within(runs: list[int], groups: KeyGroupRange) -> Iterator[bool]:
-    """Return for each item of these runs whether its key group is one of ``groups``."""
+    """For each item of these runs, whether its key group is in ``groups``."""
     return chain.from_iterable([group in groups] * count for group, count in zip(runs[::2], runs[1::2]))

@@ -1,9 +1,9 @@
-"""Declared types of states: what handles do with values at the write.
+"""Declared types of states: what handles do with a value when it is written.
 
-A state holds a value as it will be read back: of the classes of its declared type. A value of other classes is converted
-where nothing is lost (a tuple becomes the Row that it stands for, a NumPy integer an int, a named tuple a tuple; a FLOAT is
-rounded to 32 bits), or refused. Converting at the barrier instead would make a function's reads depend on the epochs' ends.
-The ranges of numbers, and the texts of strings, are checked at the barrier only, which costs less.
+A state holds a value as a later read returns it: of the classes of its declared type. A value of other classes is converted
+if nothing is lost (a tuple becomes the Row that it stands for, a NumPy integer an int, a named tuple a tuple; a FLOAT is
+rounded to 32 bits), or refused. If values were converted at the barrier instead, what a function reads would depend on when
+epochs end. Ranges of numbers and the text of strings are checked only at the barrier, which costs less.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def content_type(descriptor: Any) -> TypeInformation | None:
 
 
 def fit_of(declared: TypeInformation | None, name: str) -> tuple[type | None, _Fit | None]:
-    """What a state of this name does at the write: the class whose objects stay, if there is one, and what converts others.
+    """What a state does at the write: the class whose objects it takes as they are, if any, and the converter of others.
 
     Returns:
         ``(None, None)`` for a state that takes any object.
@@ -58,9 +58,9 @@ def fit_of(declared: TypeInformation | None, name: str) -> tuple[type | None, _F
 
 
 def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
-    """A function that converts contents of this type and name at the write; None: they stay unchanged until the barrier.
+    """A function that converts contents of this type at the write; None: they stay unchanged until the barrier.
 
-    Contents that are one integer, string or boolean stay, as they are fitted when they leave the operator.
+    A content that is a single integer, string or boolean stays, because it is converted when it leaves the operator.
     """
     kind, fit = fit_of(declared, name)
     if fit is None or kind in (int, str, bool, bytes):
@@ -69,7 +69,7 @@ def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
 
 
 def checker(declared: TypeInformation | None, name: str) -> _Fit:
-    """A function that converts values for a state of this type and name at the write, or refuses them."""
+    """A function that converts or refuses values at the write, for a state of this type and name."""
     if declared is None or declared.is_pickled:
         return lambda value: value
     conform = declared.conform
@@ -84,13 +84,13 @@ def checker(declared: TypeInformation | None, name: str) -> _Fit:
 
 
 def plain_class(declared: TypeInformation | None) -> type | None:
-    """The class of this type's values if two of them that are equal are the same value: int, str or bytes; else None."""
+    """The class of this type's values if equal values are always the same value: int, str or bytes; else None."""
     found = None if declared is None or declared.is_pickled else container_of(declared)
     return found if found in (int, str, bytes) else None
 
 
 def has_one_form(declared: TypeInformation | None) -> bool:
-    """Whether two of this type's values that are equal are the same value, as 1.0 and 1, or 0.0 and -0.0, are not.
+    """Whether equal values of this type are always the same value, unlike 1.0 and 1, or 0.0 and -0.0.
 
     False without a declared type.
     """

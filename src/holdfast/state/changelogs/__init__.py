@@ -1,1 +1,1 @@
-"""Changelogs: copies of keyed state in a compacted log, and the hosts' copies of these."""
+"""Changelogs: copies of keyed state in a compacted log, and local copies of those on the hosts."""

@@ -1,18 +1,18 @@
 """Changelog: a copy of an operator's keyed state in a compacted log, such as a Kafka topic, kept in step with checkpoints.
 
 The checkpoint in the storage stays the truth. The log holds the same state row by row, in the form of the local store: each
-epoch writes the rows that it has changed, and a tombstone for each row that is gone, in a transaction that is committed
-only after the checkpoint is complete. A host without the state reads the log instead of the checkpoint's files.
+epoch writes its changed rows, and a tombstone for each deleted row, in a transaction that is committed only after the
+checkpoint is complete. A host without the state reads the log instead of the checkpoint's files.
 
-Beside the rows, the log holds *markers*. A marker names the last checkpointed state of a range of key groups that its
-partition holds. It is part of the transaction that makes the partition hold this state. So the marker tells whether a
-partition holds the state that a checkpoint has: after a lost transaction, after a start from an older checkpoint or from a
-savepoint, or for a topic that was created anew, it does not. Then the state is read from the checkpoint's files, and the
-next epoch writes its difference from the log.
+Beside the rows, the log holds *markers*. A marker names the last checkpointed state of a range of key groups in its
+partition, and is part of the transaction that brings the partition to this state. So the marker tells whether a partition
+holds the state of a checkpoint. It does not after a lost transaction, after a start from an older checkpoint or a savepoint,
+or if the topic was created anew. Then the state is read from the checkpoint's files, and the next epoch writes its
+difference from the log.
 
-Two jobs may write to one log: jobs of one name, or a job and its copy in another storage. Each has markers of its own and
-leaves the other's alone. A marker names the markers of others that its writer has found, whose rows it has accounted for. If
-the other job has written since, its marker has changed, and neither marker is valid.
+Two jobs may write to one log: jobs of the same name, or a job and its copy in another storage. Each has markers of its own
+and leaves the other's alone. A marker also names the other jobs' markers whose rows its writer has accounted for. If the
+other job has written since, its marker has changed, and neither marker is valid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["difference", "matches", "name_of", "others", "partitions_of", "valid
 def name_of(handles: Iterable[KeyedHandle]) -> str:
     """Name the state of these handles; empty for the empty state.
 
-    The paths of deltas and bases are unique, and a delta follows on one state only: the last one names it.
+    Paths of deltas and bases are unique, and a delta extends exactly one state: the last path names it.
     """
     stored = [each for handle in handles for each in (*handle.base, *handle.deltas[-1:])]
     paths = [each.path for each in stored if not isinstance(each, LogRange)]
@@ -40,7 +40,7 @@ def name_of(handles: Iterable[KeyedHandle]) -> str:
 
 
 def partitions_of(groups: KeyGroupRange, partitions: int, max_parallelism: int) -> range:
-    """The partitions of these key groups: a fixed number, so that a change of parallelism moves no rows.
+    """The partitions of these key groups: their number is fixed, so that a change of parallelism moves no rows.
 
     >>> partitions_of(KeyGroupRange(43, 85), 8, 128)
     range(2, 6)
@@ -55,10 +55,10 @@ def matches(
     partitions: int,
     max_parallelism: int,
 ) -> bool:
-    """Whether a log with these markers holds the state of these handles, which is not empty.
+    """Whether a log with these markers holds the state of these handles, which must not be empty.
 
-    A subtask finds the marker that it wrote itself. After a change of parallelism it finds those of its predecessors, if
-    each of them had one handle.
+    A subtask finds its own marker. After a change of parallelism it finds those of its predecessors, if each of them had one
+    handle.
     """
     found = valid(markers)
     own = [marker for key, marker in found.items() if (key.first, key.last) == (groups.first, groups.last)]
@@ -70,7 +70,7 @@ def matches(
 
 
 def valid(markers: Mapping[MarkerKey, Marker]) -> dict[MarkerKey, Marker]:
-    """The markers since which no other writer has written."""
+    """The markers after which no other writer has written."""
     return {key: marker for key, marker in markers.items() if marker.others == others(key, markers)}
 
 
@@ -102,7 +102,7 @@ def _marked(handle: KeyedHandle, markers: Mapping[MarkerKey, Marker], partitions
 def difference(
     wanted: Iterable[tuple[bytes, bytes]], present: Iterable[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """The puts and tombstones that make ``wanted`` of ``present``; both are sorted by key.
+    """The puts and tombstones that turn ``present`` into ``wanted``; both are sorted by key.
 
     >>> list(difference([(b"a", b"1"), (b"b", b"2")], [(b"b", b"1"), (b"c", b"3")]))
     [(b'a', b'1'), (b'b', b'2'), (b'c', None)]

@@ -1,7 +1,7 @@
 """ChangelogCopy: the rows of a changelog on this host's disk, up to known offsets.
 
-The copy is a RocksDB in the form of the local store, so that a local store begins as hard links to its files. Rows and
-offsets are written together: after a crash the copy is older, but consistent, and continues from its offsets.
+The copy is a RocksDB in the form of the local store, so a new local store is just hard links to its files. Rows and offsets
+are written together: after a crash the copy is older but consistent, and continues from its offsets.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from holdfast.state.stored.layout import END, FIRST, META
 __all__ = ["COPY", "ChangelogCopy"]
 
 COPY = "changelog"
-"""The copy's directory in that of its operator and subtask."""
+"""The copy's directory, inside that of its operator and subtask."""
 
 _logger = logging.getLogger(__name__)
 
 _REFRESH_MS = 3_600_000
-"""How often a copy without changes records that it is up to date, in ms."""
+"""Interval in ms at which a copy without changes records that it is up to date."""
 
 
 class _Meta(msgspec.Struct, array_like=True):
@@ -42,7 +42,7 @@ class _Meta(msgspec.Struct, array_like=True):
     """By partition: the offset after the last record that it holds."""
     markers: list[tuple[MarkerKey, Marker]]
     seen_ms: int
-    """When it was last complete, in ms since 1970. The log drops later tombstones after a time."""
+    """When it was last complete, in ms since 1970. The log keeps later tombstones for a limited time only."""
     whole: bool
     """False while it is ahead of the log."""
 
@@ -51,8 +51,8 @@ class ChangelogCopy:
     """The copy of one subtask's key groups.
 
     Args:
-        path: Its directory.
-        settings: Those of RocksDB.
+        path: The copy's directory.
+        settings: Settings of RocksDB.
         log: The log.
         groups: The key groups; rows of others are left out.
         partitions: The partitions with these key groups.
@@ -116,7 +116,7 @@ class ChangelogCopy:
 
     @property
     def begun(self) -> bool:
-        """Whether it holds anything of the log."""
+        """Whether it has read anything of the log."""
         return any(self._meta.offsets.values())
 
     @property
@@ -129,8 +129,8 @@ class ChangelogCopy:
         return self.store.scan(start, end)
 
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Read the log to its present end; False if ``stopped`` has become true before. What was read stays read."""
-        if not self._can_continue():  # this process was paused for half a day
+        """Read the log up to its present end, keeping what was read; False if ``stopped`` became true before."""
+        if not self._can_continue():  # the process was paused for half a day
             self.clear()
         try:
             return self._read(stopped)
@@ -150,7 +150,7 @@ class ChangelogCopy:
         return True
 
     def _seeds(self) -> dict[tuple[int, ...], set[str]]:
-        """The seeds it knows, by partition and key groups."""
+        """The seeds that the copy knows, by partition and key groups."""
         seeds: dict[tuple[int, ...], set[str]] = {}
         for key, marker in self.markers.items():
             seeds.setdefault(key[:3], set()).add(marker.seed)
@@ -158,7 +158,7 @@ class ChangelogCopy:
 
     @property
     def behind(self) -> int:
-        """The number of records it lacks up to the log's last known end."""
+        """The number of records that the copy lacks up to the log's last known end."""
         return sum(max(0, end - self._meta.offsets[partition]) for partition, end in self._wanted.items())
 
     def _take(self, records: Iterable[LogRecord], before: Mapping[tuple[int, ...], set[str]]) -> None:
@@ -199,7 +199,7 @@ class ChangelogCopy:
     # in step with the subtask that writes the log
 
     def run_ahead(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Write rows ahead of the log. The copy is worthless unless `completed` follows."""
+        """Write rows that are not committed in the log yet. The copy is worthless unless `completed` follows."""
         self._meta.whole = False
         self._write(rows)
 
@@ -227,7 +227,7 @@ class ChangelogCopy:
             self._write({})
 
     def link(self, directory: str) -> None:
-        """Make a local store of the copy's rows: hard links to its files."""
+        """Create a local store with the copy's rows: hard links to its files."""
         self.store.checkpoint(directory)
 
     def close(self) -> None:

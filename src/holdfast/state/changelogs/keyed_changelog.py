@@ -58,7 +58,7 @@ class KeyedChangelog:
         where: The operator, for messages.
         groups: The key groups of the subtask.
         max_parallelism: The number of key groups.
-        uncommitted: The committables of the restored checkpoint, if they may still have to be committed.
+        uncommitted: Committables of the restored checkpoint that may still have to be committed.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class KeyedChangelog:
     def restore(self, path: str, settings: Mapping[str, str], handles: Sequence[KeyedHandle]) -> bool:
         """Bring the copy at ``path`` to the log's end; returns whether it holds the state of these handles.
 
-        The driver may be about to commit the checkpoint's transactions. They are committed here, too, because other
-        transactions of the running epoch may be open as well: nothing else tells when the log is complete.
+        The driver may be about to commit the checkpoint's transactions. They are committed here as well: since transactions
+        of the running epoch may be open, nothing else tells when the log is complete.
         """
         self._log.commit(self._uncommitted)
         self._copy = ChangelogCopy(path, settings, self._log, self._groups, self._partitions)
@@ -122,7 +122,7 @@ class KeyedChangelog:
     def _reach(self, handles: Sequence[KeyedHandle]) -> bool:
         until = time.monotonic() + PATIENCE
         while True:
-            settled = self._log.settled(self._partitions)  # asked first: rows committed later may be missing
+            settled = self._log.settled(self._partitions)  # asked first: rows may be committed between the two calls
             self.copy.catch_up()
             if self._holds(handles):
                 return True
@@ -164,8 +164,8 @@ class KeyedChangelog:
     def begin(self, state: KeyedState, epoch: Epoch, committed: CheckpointId) -> None:
         """Begin an epoch. If the log does not hold the restored state, write the difference first.
 
-        ``committed``: the last checkpoint whose transactions have been committed. The copy takes its rows only now: if they
-        were lost, the copy would hold rows that the log lacks.
+        ``committed``: the last checkpoint whose transactions are committed. Only now does the copy take their rows: had they
+        been lost, the copy would hold rows that the log lacks.
         """
         while self._waiting and self._waiting[0].epoch <= committed:
             written = self._waiting.pop(0)
@@ -191,12 +191,12 @@ class KeyedChangelog:
             yield Row(split_key(key, len(section_of(key, sliced.__contains__).prefix))[0], key, value)
 
     def _sliced(self, state: KeyedState) -> set[int]:
-        """The ids of the states with slices: the program's, and others that may still have rows in the log."""
+        """Ids of the states with namespaces: the program's, and others that may still have rows in the log."""
         ids = {stored.id for stored in state.schema.states.values() if stored.slices}
         return ids.union(*(marker.sliced for marker in self._markers.values()))
 
     def append(self, state: KeyedState, changes: Iterable[Change]) -> None:
-        """Write an epoch's changes to the log, in the background."""
+        """Write an epoch's changes to the log in the background."""
         rows = self._epoch.rows = state.row_changes(changes, self._keys)
         if rows:
             self._log.append(self._placed(rows, state))
@@ -210,10 +210,10 @@ class KeyedChangelog:
             yield from written.keys[bisect_left(written.keys, prefix) : bisect_left(written.keys, end)]
 
     def prepare(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> list[Any]:
-        """Mark the log with the epoch's state, and flush; returns the committables.
+        """Write the marker of the epoch's state, and flush; returns the committables.
 
         Raises:
-            HoldfastError: the log has lost records, or did not take them.
+            HoldfastError: the log has lost records, or refused them.
         """
         written, name, markers = self._epoch, name_of(handles), self._markers
         groups, writer = self._groups, self._log.writer
@@ -250,7 +250,7 @@ class KeyedChangelog:
         return committables
 
     def completed(self) -> None:
-        """Note that the last prepared epoch is complete: its transaction will be committed, unless it is lost."""
+        """The last prepared epoch is complete: its transaction will be committed, unless it is lost."""
         written, self._epoch = self._epoch, _Written(self._epoch.epoch)
         if not written.markers:
             return

@@ -1,7 +1,7 @@
 """StandbyCopy: keeps this host's copy of a changelog up to date while the subtask runs on another host.
 
-The copy holds committed records only. When the subtask moves to this host, its restore continues with the copy: it reads the
-rest of the log, and the markers tell whether the copy holds the checkpoint's state.
+The copy holds only committed records. When the subtask moves to this host, its restore continues from the copy: it reads the
+rest of the log, and the markers tell whether the copy then holds the checkpoint's state.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class StandbyCopy:
     """The copy of one operator's state in one subtask.
 
     Args:
-        directory: The local directory of the operator and the subtask. Its lock keeps the subtask itself, and other drivers'
-            copies, out of it.
-        settings: Those of RocksDB.
+        directory: The local directory of the operator and the subtask. Its lock excludes the subtask itself, and other
+            drivers' copies.
+        settings: Settings of RocksDB.
         follow: Opens the log.
         groups: The key groups of the subtask.
         max_parallelism: The number of key groups.
@@ -52,11 +52,11 @@ class StandbyCopy:
 
     @property
     def lag(self) -> int | None:
-        """The number of records it lacks up to the log's last known end; None until it was complete once."""
+        """The number of records that the copy lacks up to the log's last known end; None until it was complete once."""
         return None if self._copy is None or self.whole_at is None else self._copy.behind
 
     def catch_up(self, stopped: Callable[[], bool]) -> None:
-        """Read the log to its present end, or until ``stopped``. Does nothing while another process has the copy.
+        """Read the log up to its present end, or until ``stopped``. Does nothing while another process has the copy.
 
         After an error the copy keeps what was read; `close` it before the next attempt.
         """
@@ -78,7 +78,7 @@ class StandbyCopy:
         return True
 
     def close(self) -> None:
-        """Give the copy up to the next process of this host; it stays on the disk."""
+        """Release the copy to the next process on this host; it stays on the disk."""
         copy, self._copy = self._copy, None
         log, self._log = self._log, None
         try:

@@ -1,4 +1,4 @@
-"""Restores the declared type of keys read from storage, which holds one canonical key for all equal ones."""
+"""Restores the declared type of keys read from storage, where equal keys share one canonical form."""
 
 from __future__ import annotations
 

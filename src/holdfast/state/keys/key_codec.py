@@ -1,7 +1,7 @@
 """The stored form of keys. Keys that are equal in Python (``1 == 1.0 == Decimal(1)``, as in a dict) share one form.
 
-Every key is reduced to the canonical one of its equals, so storage returns 1 for True, a tuple for a named tuple, and a
-UTC time for an aware datetime. A class with unknown equality is refused.
+Every key is reduced to the canonical one of its equals, so storage returns 1 for True, a tuple for a named tuple, and a UTC
+time for an aware datetime. Keys of a class whose equality is unknown are refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LISTS, _TUPLES = {list}, {tuple}
 _NESTED = {list, dict}
 _CORE = {int, str, bytes, float, tuple, type(None), msgspec.msgpack.Ext}
 _MOST_PLACES = 10_000
-"""Limit on a decimal key's zeros or decimal places, because it is written out in full."""
+"""Limit of a decimal key's zeros or decimal places: the number is written out in full."""
 _encode = msgspec.msgpack.Encoder().encode
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -74,7 +74,7 @@ Ext = msgspec.msgpack.Ext
 
 
 def _canonical(key: Any) -> Any:
-    """The canonical key of all keys equal to this one, as msgpack-able data; tuples stay tuples."""
+    """The canonical key of all keys equal to this one, as data that msgpack can encode; tuples stay tuples."""
     kind = type(key)
     if kind is str:
         return key if _has_utf8(key) else _pickled(key)
@@ -174,7 +174,7 @@ def _pickled(key: Any) -> Ext:
 
 def _of_numpy(key: Any) -> Any:
     plain = key.item() if key.dtype.kind in "biufcSU" else key
-    # The item of a long double is another long double; that of a time may be a number without its unit.
+    # The item of a NumPy long double is another long double; that of a time may be a number without its unit.
     return _refuse(key) if type(plain).__module__ == "numpy" else plain
 
 
@@ -203,7 +203,7 @@ def _check_places(key: Any, places: int) -> None:
 
 
 def _rational(numerator: int, denominator: int) -> Any:
-    """Convert the number to the first of int, float, Decimal and fraction that is exact."""
+    """Convert the number to the first exact one of int, float, Decimal and fraction."""
     if denominator == 1:
         return numerator
     try:
@@ -373,10 +373,10 @@ def encode_each(keys: Sequence[Any]) -> list[bytes]:
 
 
 def comparable_keys(keys: list[Any]) -> list[Any]:
-    """The same keys, but times of two zones that are the same instant are equal, as they share one stored form.
+    """The same keys, but times in two zones that are the same instant become equal, because they share one stored form.
 
-    In the hour that a zone's clocks show twice or not at all, Python's are not (PEP 495): such a time becomes that of UTC.
-    Keys after a string or an integer are not looked at.
+    In the hour that a zone's clocks show twice or skip, Python does not treat them as equal (PEP 495): such a time is
+    replaced by that in UTC. A list that starts with a string or an integer is not searched.
     """
     if not keys or type(keys[0]) in _PLAIN or have_plain_form(keys):
         return keys
@@ -397,9 +397,9 @@ def _comparable(key: Any) -> Any:
 
 
 def encode_entry(key: Any) -> bytes:
-    """Encode a key of a map. Keys of a map are those of a dict: times of two zones are equal if they are the same instant.
+    """Encode a key of a map. As in a dict, times in two zones are equal if they are the same instant.
 
-    In the hour that a zone's clocks show twice or not at all, they equal times of their own zone only (PEP 495).
+    In the hour that a zone's clocks show twice or skip, they equal only times of their own zone (PEP 495).
 
     Raises:
         TypeError: as `encode_key`, or the zone of such a time has no name.
@@ -426,7 +426,7 @@ def encode_core(core: Any) -> bytes:
 
 
 def have_plain_form(keys: Collection[Any]) -> bool:
-    """Whether msgpack's form of keys is canonical, if there is one: none of integers beyond 64 bits, or lone surrogates."""
+    """Whether msgpack's form of these keys, if any, is canonical: not for integers beyond 64 bits or lone surrogates."""
     kinds = set(map(type, keys))
     return kinds <= _PLAIN or (kinds == _TUPLES and all_plain_tuples(list(keys)))
 

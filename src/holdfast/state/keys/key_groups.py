@@ -34,7 +34,7 @@ MAX_KEY_GROUPS = 32768
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MOST_INTEGERS = 16_384
-"""Integers cached. Beyond the processor's cache, a look-up takes as long as computing the group."""
+"""Number of cached integers. Beyond the processor's cache, a lookup takes as long as computing the group."""
 _digest = xxhash.xxh3_64_intdigest
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -51,7 +51,7 @@ class KeyGroupRange:
 
 
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> KeyGroupRange:
-    """The key groups of a subtask: those which ``group * parallelism // max_parallelism`` maps to it.
+    """The key groups of a subtask: those that ``group * parallelism // max_parallelism`` maps to it.
 
     >>> key_group_range(128, 3, 0), key_group_range(128, 3, 2)
     (KeyGroupRange(first=0, last=42), KeyGroupRange(first=86, last=127))
@@ -107,7 +107,7 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     """
     owners = [group * parallelism // max_parallelism for group in range(max_parallelism)]
     memo: dict[Any, int] = {}
-    # Powers of two need no division: some bits of the product are the group, and the highest of these the subtask.
+    # Powers of two need no division: the group is some bits of the product, and the subtask the highest of these.
     by_bits = max_parallelism.bit_count() == parallelism.bit_count() == 1
     factor, shift, mask = (
         _GOLDEN % (max_parallelism << 32),
@@ -123,7 +123,7 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
         try:
             return list(map(memo.__getitem__, keys))
         except (KeyError, TypeError):
-            pass  # some keys are not in the cache, or not hashable: `key_group` raises the error
+            pass  # some keys are not in the cache, or not hashable: `key_group` raises for the latter
         kinds = set(map(type, keys))
         if kinds == {int}:
             if by_bits:
@@ -143,7 +143,7 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
 
 
 def _compiled_owners(keys: list[Any], max_parallelism: int, parallelism: int) -> list[int] | None:
-    """The owners of integers, strings, and tuples of these, which take no longer than a cache; None for others."""
+    """The owners of integers, strings, and tuples of these, computed as fast as a cache answers; None for other keys."""
     kind = type(keys[0])
     try:
         if kind is int:
@@ -158,7 +158,7 @@ def _compiled_owners(keys: list[Any], max_parallelism: int, parallelism: int) ->
 
 
 def _groups(kinds: set[type], keys: list[Any], max_parallelism: int) -> list[int]:
-    """The key groups of keys of these classes. Strings, and tuples of strings and integers, take no Python call each."""
+    """The key groups of keys of these classes. Strings, and tuples of strings and integers, need no Python call each."""
     try:
         if kinds == {str}:
             return [digest % max_parallelism for digest in map(_digest, map(str.encode, keys))]
