@@ -1,4 +1,4 @@
-"""Rows in memory by key: tables, state spaces, their time-to-live, and rows whose values are still elsewhere.
+"""Rows in memory by key: tables, state spaces, time-to-live, and rows whose values have not been loaded yet.
 
-Invariant: a row in memory is the newest one; the store behind it has the row as of the last barrier, or none.
+Invariant: a row in memory is the newest version; the store behind it has the row as of an earlier barrier, or none.
 """

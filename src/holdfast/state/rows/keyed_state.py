@@ -25,11 +25,11 @@ _TIMERS = "-timers"
 _BY_KEY_AND_WINDOW = frozenset(("windows", "window-event", "window-processing", "interval-join"))
 """Spaces and timers keyed by pairs of a key and a window (or the side of a join), not by a key alone."""
 _PORTION, _STEPS = 512 << 10, 512
-"""The least memory of rows, in bytes, that a step of the flush writes, and the most steps of a flush."""
+"""The least memory of rows, in bytes, that a step of the flush writes; and the most steps of a flush."""
 _SHARE = 4
 """A step flushes this fraction of what the last epoch loaded, so that epochs take little longer."""
 _EVICTED = 2
-"""Flush this multiple of the last epoch's evictions as well, up to what it loaded: rows that would be evicted next."""
+"""Flush this multiple of the last epoch's evictions as well, up to what it loaded: the rows likely to be evicted next."""
 
 
 class KeyedState:
@@ -44,7 +44,7 @@ class KeyedState:
         most_timers: int = 1 << 62,
         registry: type[OperatorSchemaRegistry] = OperatorSchemaRegistry,
     ) -> None:
-        """Open the content of the store.
+        """Open the state on the content of the store.
 
         Args:
             where: The operator, for error messages.
@@ -52,7 +52,7 @@ class KeyedState:
             store: The store of checkpointed rows and entries; None: a new one in memory.
             max_parallelism: The number of key groups.
             most_timers: Approximate limit of timers in memory per service.
-            registry: The registry of the schema.
+            registry: The class of the schema's registry.
         """
         self.store = SortedMemory() if store is None else store
         self.registry = registry(where, schema)
@@ -125,7 +125,7 @@ class KeyedState:
         return self.registry.schema
 
     def check(self, key: Any) -> None:
-        """Check that this epoch's changes of a key can be stored. At the barrier, the error could not name the record.
+        """Check that this epoch's changes of a key can be stored: at the barrier, the error could not name the record.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -135,16 +135,16 @@ class KeyedState:
 
     def collect(self) -> list[Change]:
         """At the barrier: drain the epoch's changes; empty if nothing changed."""
-        spaces = list(self.spaces.values())  # which may add others, for large values
+        spaces = list(self.spaces.values())  # a copy: collecting may add spaces for large values
         self.touched_memory = sum(space.touched_memory() for space in spaces)
         rows = [change for space in spaces for change in space.collect()]
         others = [family for family in self._families.values() if family not in spaces]
         return rows + [change for family in others for change in family.collect()]
 
     def row_changes(self, changes: Iterable[Change], keys: Callable[[bytes], Iterable[bytes]]) -> dict[bytes, bytes | None]:
-        """The rows that an epoch's changes put, or delete (None), in the form of the store.
+        """The rows that an epoch's changes put or delete (None), in the form of the store.
 
-        ``keys`` returns the keys with a prefix before the epoch: what is dropped as a whole is deleted row by row.
+        ``keys`` returns the keys with a prefix as of before the epoch: content dropped as a whole is deleted row by row.
         """
         rows: dict[bytes, bytes | None] = {}
         for change in changes:
@@ -198,7 +198,7 @@ class KeyedState:
             timers.applied()
 
     def sets_aside(self, changed: Section) -> bool:
-        """Whether a restore may leave rows of this section to be fetched later."""
+        """Whether a restore may leave the rows of this section to be fetched later."""
         family = self._family(changed)
         return isinstance(family, StateSpace) and family.sets_aside
 
@@ -210,7 +210,7 @@ class KeyedState:
 
     @property
     def decodes_deltas(self) -> bool:
-        """Whether `apply` decodes rows, and should come after the declaration of their states."""
+        """Whether `apply` decodes rows, so that states should be declared before."""
         states = self.registry.schema.states.values()
         return not self.store.on_disk or any(_is_decoded(stored) for stored in states)
 
@@ -225,10 +225,7 @@ class KeyedState:
             family.flush()
 
     def flushing(self) -> Iterator[None]:
-        """Flush the changes that are checkpointed now, or newer ones, to the store in steps.
-
-        Between two steps epochs may run.
-        """
+        """Flush the rows that are checkpointed now, or newer ones, to the store in steps; epochs may run between them."""
         while self.restored_memory():
             self.store_restored(self._portion())
             yield
@@ -270,27 +267,27 @@ class KeyedState:
         return sum(space.restored_memory() for space in self.spaces.values())
 
     def store_restored(self, memory: float) -> None:
-        """Write restored rows to the store until this much memory is free."""
+        """Write restored rows to the store until this much memory is free, in bytes."""
         for space in self.spaces.values():
             space.store_restored(memory)
 
     def forget(self) -> None:
-        """Drop all checkpointed rows from memory, when they will not be read again. Called between epochs."""
+        """Drop all checkpointed rows from memory because they will not be read again. Called between epochs."""
         for space in self.spaces.values():
             for table in space.tables.values():
                 table.rows.clear()
 
     def discard(self) -> None:
-        """Discard this epoch's changes of large maps, lists and values, which will not be collected."""
+        """Discard this epoch's changes of large maps, lists and values, because they will not be collected."""
         for space in self.spaces.values():
             space.forget_values()
             for _, entries in space.large_columns():
                 entries.discard()
 
     def evict(self, memory: float) -> float:
-        """Evict rows not touched in this epoch until this much memory is free; returns about how many bytes are.
+        """Evict rows not touched in this epoch until this much memory is free; returns the approximate bytes freed.
 
-        Large values go first: a row without them takes little memory.
+        Large values go first: without them, a row takes little memory.
         """
         freed = 0.0
         for space in sorted(self.spaces.values(), key=lambda space: space.codec.footprint.row_bytes, reverse=True):

@@ -1,9 +1,9 @@
 """LazyColumns: columns whose large values stay on the disk when their rows are loaded.
 
-The store may hold a stub beside a row whose large value lies in a blob file: the row without the values of some columns.
-While functions rarely read these, loads read the stub, and a `LargeValue` stands for each missing value. It is read on
-demand from the row in the store. That is the row that was loaded, because only whole rows of completed epochs go there:
-missing values of changed rows are read before the rows are encoded.
+If a row's large value lies in a blob file, the store may hold a stub beside the row: the row without the values of some
+columns. While functions rarely read these values, loads read only the stub and put a `LargeValue` in each gap. It reads the
+value on demand from the row in the store. That row is still the one that was loaded, because the store gets only whole rows
+of completed epochs: missing values of changed rows are read before the rows are encoded.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["LazyColumns"]
 
 
 class Table(Protocol):
-    """The rows."""
+    """The table whose rows are loaded."""
 
     rows: dict[Any, Row]
-    """In memory, by key."""
+    """Rows in memory, by key."""
 
     def look_up(self, keys: list[Any]) -> list[Row]:
         """The store's rows of these keys, with all values."""
 
 
 class _OnDemand:
-    """Reads the values of a cell from the store, for a `LargeValue`."""
+    """Reads the values of one column from the store, for a `LargeValue`."""
 
     def __init__(self, table: Table, cell: int) -> None:
         self._table = table
@@ -43,15 +43,15 @@ class _OnDemand:
         return [0, value.of(key) if type(value) is LargeValue else value]
 
     def overwrite(self, key: Any, value: Any) -> None:
-        """Nothing to remove: the whole row will be written again."""
+        """Do nothing: the whole row will be written again."""
 
 
 class LazyColumns:
-    """The columns of a table that loads leave on the disk until they are read.
+    """Columns that loads leave on the disk until they are read.
 
     Args:
         space: Has the current key.
-        table: The rows.
+        table: The table of the rows.
     """
 
     def __init__(self, space: HasKey, table: Table) -> None:
@@ -81,7 +81,7 @@ class LazyColumns:
         self.kind = msgspec.msgpack.encode(self._cells) if self._cells else b""
 
     def stub(self, row: Row, encode: Callable[[Row], bytes]) -> bytes:
-        """The row's stub in stored form, after its kind; empty if the row has no value in one of the columns."""
+        """The kind and the stored form of the row's stub; empty if one of the columns has no value in the row."""
         stub = [*row]
         for cell in self._cells:
             if stub[cell] is None:

@@ -1,8 +1,8 @@
-"""LazyDeltas: deltas whose keys a restore has read, and whose rows are fetched while the job runs.
+"""LazyDeltas: deltas of which a restore reads only the keys; their rows are fetched while the job runs.
 
-Rows of large deltas go to one sparse local file, each delta at its own offset. The file has no name, so it
-vanishes with the process. A lookup fetches the pieces that it needs, and what lies close to them, by range reads. Meanwhile,
-threads fetch and verify every piece that still has the newest row of some key.
+Rows of large deltas go to one sparse local file, each delta at its own offset. The file has no name, so it vanishes with the
+process. A lookup fetches the pieces it needs, and pieces close to them, by range reads. Meanwhile, threads fetch and verify
+every piece that still has the newest row of some key.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["LazyDelta", "LazyDeltas", "LazyRows"]
 _GAP = 64 << 10
 """Gap in bytes up to which two pieces are fetched by one request."""
 _MOST_IN_RUN = 1 << 20
-"""Most bytes of a range read that a lookup waits for."""
+"""Limit of a range read that a lookup waits for, in bytes."""
 _MOST_IN_PART = 8 << 20
-"""Most bytes of a range read in the background."""
+"""Limit of a range read in the background, in bytes."""
 
 
 class LazyRows:
-    """The rows of a piece that may not have been fetched; once open, like `holdfast.state.cells.row_pieces.EncodedRows`."""
+    """A piece's rows, which may not be fetched yet. Once open, like `holdfast.state.cells.row_pieces.EncodedRows`."""
 
     __slots__ = ("_delta", "_groups", "current", "deleted", "keys", "piece", "rows", "schema", "size", "state")
 
@@ -82,12 +82,12 @@ class LazyRows:
         return current is None or any(current.get(key) is self for key in self.keys)
 
     def verified(self) -> Data:
-        """The verified content of the piece, which has been fetched."""
+        """The verified content of the piece, which must have been fetched."""
         return self._delta.content(self)
 
 
 class _LocalFile:
-    """The local file of all deltas."""
+    """The local file that holds the rows of all deltas."""
 
     def __init__(self, directory: str, size: int) -> None:
         self._file, path = tempfile.mkstemp(dir=directory)
@@ -99,7 +99,7 @@ class _LocalFile:
     def write(self, at: int, data: Data) -> None:
         view = memoryview(data)
         while view:
-            written = os.pwrite(self._file, view, at)  # writing to the map would end the process if the disk is full
+            written = os.pwrite(self._file, view, at)  # a write to the memory map would kill the process if the disk is full
             at, view = at + written, view[written:]
 
     def view(self, at: int, length: int) -> memoryview:
@@ -134,7 +134,7 @@ class LazyDelta:
         return self._storage.locate(self._file.path)
 
     def read(self, groups: KeyGroupRange, leaves: Callable[[Section], bool]) -> list[tuple[Change, list[LazyRows]]]:
-        """The changes of these key groups, with the rows to fetch later."""
+        """The changes in these key groups, each with the rows to fetch later."""
         found: list[tuple[Change, list[LazyRows]]] = []
         for change in read_delta(self._storage, self._file, groups, leaves=leaves):
             lazy = [LazyRows(self, change.section.state, piece, groups) for piece in change.left]
@@ -171,7 +171,7 @@ class LazyDelta:
         return self._named(error, {each.state for each in lazy})
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch and verify the pieces that are needed; implements `PendingFile`."""
+        """Fetch and verify the needed pieces; implements `PendingFile`."""
         needed = [each for each in self._lazy if each.needed]
         for run in _runs(needed, _MOST_IN_PART):
             self.fetch(run)
@@ -214,7 +214,7 @@ class LazyDeltas:
         directory: A local directory.
         deltas: The deltas.
         lazy_restore: Fetches the rows in the background.
-        named: Adds to an error what the file holds.
+        named: Adds to an error the states in the file.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class LazyDeltas:
         for delta in deltas:
             self._deltas[delta.path] = LazyDelta(storage, delta, lazy_restore, local, at, named)
             at += delta.size
-        for each in reversed(self._deltas.values()):  # the newest rows are the likeliest to be needed
+        for each in reversed(self._deltas.values()):  # the newest rows are the most likely to be needed
             lazy_restore.expect(each)
 
     def __contains__(self, path: str) -> bool:
@@ -245,7 +245,7 @@ class LazyDeltas:
         Args:
             path: The delta's path.
             groups: The wanted key groups.
-            leaves: Whether rows of this section may be fetched later.
+            leaves: Whether the rows of a section may be fetched later.
 
         Raises:
             CorruptFile: the file is missing, or its index is altered.

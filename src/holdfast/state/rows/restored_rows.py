@@ -1,7 +1,7 @@
 """RestoredRows: a table's rows as a restore found them in the deltas, still encoded.
 
-To decode all rows of a large state, and to encode again those that memory has no room for, would be most of a restart.
-Some may still be in the storage.
+Decoding all rows of a large state, and encoding again those that exceed the memory budget, would take most of a restart.
+Some rows may not even have been fetched from the storage yet.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.state.rows.lazy_deltas import LazyRows
 __all__ = ["RestoredRows", "in_blocks"]
 
 _ENTRY = 250
-"""Approximate memory of a row beyond its bytes."""
+"""Approximate memory of a row besides its bytes."""
 
 _BLOCK = 512
 _BLOCK_BYTES = 1 << 20
 _MOST_OPENED = 32 << 20
-"""Bytes of lazy rows that go to the local store at a time."""
+"""Bytes of lazy rows to write to the local store at a time."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -35,7 +35,7 @@ B = TypeVar("B", bytes, msgspec.Raw)
 
 
 def in_blocks(rows: Iterable[tuple[K, B]]) -> Iterator[tuple[list[K], list[B]]]:
-    """Cut encoded rows and their keys into blocks of a few hundred rows and at most about a megabyte."""
+    """Cut encoded rows, given with their keys, into blocks of a few hundred rows and at most about a megabyte."""
     for block in in_portions(rows, lambda row: len(row[1]), _BLOCK_BYTES, _BLOCK):
         yield [key for key, _ in block], [data for _, data in block]
 
@@ -57,8 +57,8 @@ class RestoredRows:
         return bool(self._rows)
 
     def accept(self, schema: int) -> bool:
-        """Whether rows of this schema can be added: it must be that of the present rows."""
-        self._codec.stored_head(schema)  # refuses an unknown one
+        """Whether rows of this schema can be added: all rows here must have the same one."""
+        self._codec.stored_head(schema)  # raises if the schema is unknown
         if not self._rows:
             self._schema = schema
         return schema == self._schema
@@ -75,7 +75,7 @@ class RestoredRows:
         self.memory += _memory(changes)
 
     def _open(self, lazy: Sequence[LazyRows]) -> None:
-        """Open these rows, which are not open yet."""
+        """Open these rows; none of them is open yet."""
         LazyRows.open(lazy)
         rows = self._rows
         for each in lazy:
@@ -86,7 +86,7 @@ class RestoredRows:
             self.memory += each.size
 
     def take(self, keys: list[Any]) -> tuple[dict[Any, Row], list[Any]]:
-        """Remove and decode the rows of these keys; returns them, and the missing keys."""
+        """Remove and decode the rows of these keys; returns the rows, and the keys without one."""
         rows = self._rows
         known = [key for key in keys if key in rows]
         if not known:
@@ -108,14 +108,14 @@ class RestoredRows:
         self._rows.pop(key, None)
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
-        """All rows, decoded a block at a time; they stay here."""
+        """All rows, decoded a block at a time; they stay here, encoded."""
         self._open([each for each in self._added if isinstance(each, LazyRows) and each.rows is None and each.needed])
         held = ((key, raw) for key, raw in self._rows.items() if isinstance(raw, msgspec.Raw))
         for keys, raws in in_blocks(held):
             yield keys, self._codec.decode_many(keys, _pack(raws), self._schema, PERSISTED | UNFLUSHED)
 
     def drain(self, memory: float) -> Iterator[tuple[list[tuple[Any, bytes]], list[Any]]]:
-        """Remove rows, oldest first, until this memory is free: keys with rows as the local store has them, deleted keys."""
+        """Remove rows, oldest first, until this much memory is free: keys with stored rows, and deleted keys."""
         if not self._added:
             return
         head, start = self._codec.stored_head(self._schema)
@@ -136,7 +136,7 @@ class RestoredRows:
             yield [(key, head + memoryview(raw)[start:]) for key, raw in held], gone
 
     def _next_late(self, memory: float) -> list[LazyRows]:
-        """Rows to open before this much memory can be freed; no more than one read fetches."""
+        """Rows to open before this much memory can be freed, at most as many as one read fetches."""
         lazy: list[LazyRows] = []
         size = 0
         for changes in self._added:

@@ -1,7 +1,7 @@
-"""Rows of a table in memory: loaded by key, and sorted out at the barrier. Compiled (`holdfast.compiled`).
+"""Rows of a table in memory: loaded by key, and sorted by outcome at the barrier. Compiled (`holdfast.compiled`).
 
-Of many rows, few are in the processor's cache. A short loop that looks at nothing but their flags lets it fetch several of
-them at the same time; a longer one waits for one after the other.
+Few of many rows are in the processor's cache. A short loop that looks only at flags lets the processor fetch several rows at
+the same time; a longer one waits for each in turn.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def part_rows(
     """Sort the rows touched in an epoch by their outcome, and set their flags for the next one.
 
     Args:
-        keys: Their keys.
+        keys: The rows' keys.
         rows: The rows.
-        first: The first to look at.
-        end: The one after the last.
+        first: Index of the first row to look at.
+        end: Index after the last one.
         several: Whether rows have more than two cells.
         changed: Gets the keys of rows to store.
         kept: Gets these rows.

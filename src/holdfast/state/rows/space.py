@@ -35,7 +35,7 @@ __all__ = ["StateSpace"]
 
 
 _BY_KEY = "keyed"
-"""The space of user functions' states; its large values may get rows of their own."""
+"""The space of user functions' states; only its large values may move to rows of their own."""
 
 
 class _NoKey(list[Any]):
@@ -94,7 +94,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             store: The store of checkpointed rows.
             groups_of: Returns the key groups of keys.
             add_family: Registers the entry family of a column under its state id.
-            add_values: Returns a new space for the large values of a column, by the name of their state.
+            add_values: Returns a new space for the large values of a column, given the name of their state.
             kind: The kind of the state.
         """
         self.name = name
@@ -247,9 +247,9 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return known
 
     def _judge_values(self, table: RowTable) -> None:
-        """At the barrier: give large, rarely used values of a column rows of their own, or take them back.
+        """At the barrier: move large, rarely used values of a column to rows of their own, or move them back.
 
-        If they are used but rarely read, rows are loaded without them.
+        If they are used but rarely read, loads leave them on the disk instead.
         """
         accessed = table.touched_rows()
         for column, uses in self._uses.items():
@@ -277,7 +277,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
                     rows[at][cell] = outside
 
     def forget_values(self) -> None:
-        """Drop unchanged large values from memory that were read on demand."""
+        """Drop large values that were read on demand and not changed from memory."""
         for values in self._values.values():
             for table in values.tables.values():
                 table.forget()
@@ -307,7 +307,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return self._handle(descriptor, descriptor.kind), self.register(Column.of(descriptor)) + 1
 
     def load(self, keys: Sequence[Any]) -> Iterable[Row]:
-        """Load the rows of these keys, also for states declared later. An operator without state has none."""
+        """Load the rows of these keys, also for states declared later. Without any state there are none."""
         return self.table().load(keys) if self.codec.width else repeat(self._not_loaded, len(keys))
 
     def leave_key(self) -> None:
@@ -315,11 +315,11 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self.row, self.key = NO_KEY, None
 
     def expire_by(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
-        """Let states with a time-to-live expire by this clock. ``due`` keeps the clean-up times of keys without reads."""
+        """Let states with a time-to-live expire by this clock. ``due``: clean-up times of keys that are no longer read."""
         self.expiry = Expiry(clock, due)
 
     def sweep(self) -> None:
-        """Remove expired state of keys that are no longer read."""
+        """Remove the expired state of keys that are no longer read."""
         if self.expiry is not None:
             self.expiry.sweep(self.table())
 
@@ -410,7 +410,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
     @property
     def sets_aside(self) -> bool:
         """Whether a restore leaves rows encoded until they are needed."""
-        # Namespaces are read as a whole and soon dropped; rows of former types must not enter the store.
+        # Namespaces are read as a whole and dropped soon; rows of former types must not enter the store.
         return self.store.on_disk and not self._namespaced and not self.codec.has_former_types
 
     def set_aside(self, lazy: Iterable[LazyRows]) -> None:
@@ -442,19 +442,19 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             table.flush()
 
     def flushing(self) -> Iterator[float]:
-        """Flush the checkpointed rows to the store in steps; yields the memory of the rows written, in bytes.
+        """Flush the checkpointed rows to the store in steps; yields after each the memory of the rows written, in bytes.
 
-        Between two steps epochs may run.
+        Epochs may run between two steps.
         """
         for namespace, table in list(self.tables.items()):
             steps = table.flushing()
             while (
                 self.tables.get(namespace) is table and (rows := next(steps, None)) is not None
-            ):  # it may be dropped meanwhile
+            ):  # the table may be dropped between two steps
                 yield rows * self.codec.footprint.row_bytes
 
     def opened(self) -> None:
-        """Find the namespaces with rows in the store, with one seek each."""
+        """Find the namespaces that have rows in the store, with one seek each."""
         whole = section(self.state_id).prefix
         at, end = whole, after(whole)
         while (found := self.store.first_key(at, end)) is not None:
@@ -489,7 +489,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             self.tables[None].store_restored(memory)
 
     def evict(self, memory: float) -> float:
-        """Evict rows not touched in this epoch until this much memory is free; returns about how many bytes are."""
+        """Evict rows not touched in this epoch until this much memory is free; returns the approximate bytes freed."""
         each = self.codec.footprint.row_bytes
         wanted = left = math.ceil(min(self.rows(), memory / each))
         for table in self.tables.values():

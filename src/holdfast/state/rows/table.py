@@ -2,7 +2,7 @@
 
 The dictionary is a write-back cache, and user functions access only it. The misses of a whole frame are fetched with one
 bulk read. Changes are collected once, at the barrier. The store receives only checkpointed rows: when they are evicted, or
-for a materialisation. Key groups are computed a batch at a time where rows are stored or fetched, not for rows in memory.
+for a new base. Key groups are computed a batch at a time when rows are stored or fetched, not for rows in memory.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _BATCH = 8 << 20
 """Bytes of rows per write to the store."""
 _MOST_DELETES = 100_000
 _LOOKS = 64
-"""Rows that can be inspected in the time that it takes to write one."""
+"""Number of rows that can be inspected in the time of writing one."""
 _PART = 512
 """Rows to handle at a time: few enough to stay in the processor's cache from one step to the next."""
 
 _BLOCKS = 16
-"""Blocks of rows in a portion of a dump."""
+"""Blocks of rows per portion of a dump."""
 
 _plain_key = msgspec.msgpack.Encoder().encode
 
@@ -56,8 +56,8 @@ def store_key(prefix: bytes, key: Any) -> bytes:
 
 
 def store_keys(prefixes: Iterable[bytes], keys: Collection[Any]) -> list[bytes]:
-    """The stored keys of these keys, given with the prefixes of their key groups."""
-    prefixes = list(prefixes)  # they are gone through twice if a key has no plain form
+    """The stored keys of these keys, each given with the prefix of its key group."""
+    prefixes = list(prefixes)  # iterated twice if a key has no plain form
     if have_plain_form(keys):
         try:
             return [prefix + stored for prefix, stored in zip(prefixes, map(_plain_key, keys))]
@@ -118,7 +118,7 @@ class RowTable:
             groups_of: Returns the key groups of keys.
             in_store: Whether the store may already hold rows of this table (False saves reads).
             bind: Replaces the markers in a key's row with its large maps and lists.
-            enlarge: Moves large maps and lists out of a row, given with its key and key group.
+            enlarge: Moves large maps and lists out of a row, given its key and key group.
             move_out: Moves the values of the codec's ``leaving`` columns out of rows, given with their keys.
         """
         self.codec = codec
@@ -154,7 +154,7 @@ class RowTable:
         return zip(self._touched_keys, self._touched_rows)
 
     def resize(self) -> None:
-        """Give every row the cells of newly declared columns."""
+        """Extend every row by the cells of newly declared columns."""
         width = self.codec.width + 1
         self._fresh_row: Row = [0] + [None] * self.codec.width
         for row in self.rows.values():
@@ -163,7 +163,7 @@ class RowTable:
     def load(self, keys: Sequence[Any]) -> list[Row]:
         """Load the rows of these keys into memory; a key without state gets an empty row."""
         if isinstance(keys, ColumnKeys):
-            keys = keys.keys()  # a plain list, which does not keep the columns in memory until the barrier
+            keys = keys.keys()  # a plain list: the batch's columns would stay in memory until the barrier
         fresh = None if self.in_store else self._fresh_row
         loaded = rows_of(self.rows, keys, fresh, self._touched_keys, self._touched_rows)
         if loaded is None:
@@ -182,7 +182,7 @@ class RowTable:
         return row
 
     def load_new(self, key: Any) -> Row:
-        """Create the row of a key that has no state, without a look into the store."""
+        """Create the row of a key that is known to have no state, without reading the store."""
         if self.restored or key in self.rows:
             return self.load_one(key)
         row = self.rows[key] = self._fresh_row.copy()
@@ -229,7 +229,7 @@ class RowTable:
             for key, row in zip(keys, loaded):
                 self._bind(key, row)
         whole = loaded
-        if lazy is not None and stubs:  # a stub tells nothing about the size of its row
+        if lazy is not None and stubs:  # a stub does not tell its row's size
             short = [at in stubs for at, data in enumerate(found) if data is not None]
             whole = lazy.fill_in(loaded, short)
             stored = [data for data, stub in zip(stored, short) if not stub]
@@ -284,7 +284,7 @@ class RowTable:
                 rows.pop(key, None)
 
     def set_aside(self, changes: EncodedRows | LazyRows) -> None:
-        """Apply changes like `apply`, but leave the rows encoded until they are loaded or written to the store."""
+        """Like `apply`, but leave the rows encoded until they are loaded or written to the store."""
         if not self.restored.accept(changes.schema):
             self.store_restored()
             self.restored.accept(changes.schema)
@@ -313,7 +313,7 @@ class RowTable:
     def evict(self, most: int) -> int:
         """Evict up to ``most`` rows not touched in this epoch, oldest first; returns their number.
 
-        Rows of the epoch are not committed, and stay.
+        Rows touched in the epoch stay: they are not checkpointed yet.
         """
         rows = self.rows
         victims = untouched_keys(rows, most)
@@ -329,9 +329,9 @@ class RowTable:
             del self.rows[key]
 
     def flushing(self) -> Iterator[int]:
-        """Flush the rows that are checkpointed now in steps; yields the cost of each, in rows written.
+        """Flush the rows that are checkpointed now in steps; yields the cost of each step, in rows written.
 
-        Between two steps epochs may run.
+        Epochs may run between two steps.
         """
         rows = self.rows
         keys = list(rows)
@@ -343,7 +343,7 @@ class RowTable:
             yield max(len(part), len(looked_at) // _LOOKS)
 
     def _flush(self, unflushed: list[Any]) -> list[Any]:
-        """Write the rows of these keys to the store, which has older ones; returns the keys whose rows are deleted."""
+        """Write the rows of these keys, newer than the store's, to the store; returns the keys whose rows are deleted."""
         rows = self.rows
         encode = self.codec.committed_encoder()
         puts: list[tuple[bytes, bytes]] = []
@@ -393,9 +393,9 @@ class RowTable:
             yield owner, row
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
-        """All checkpointed rows with their keys, a block at a time; rows in the store are not kept in memory.
+        """All checkpointed rows with their keys, a block at a time; rows in the store do not stay in memory.
 
-        Between two blocks the table must not change.
+        The table must not change between two blocks.
         """
         if not self.in_store:
             rows = iter(self.rows.items())
@@ -413,7 +413,7 @@ class RowTable:
             yield keys, held
 
     def in_order(self) -> Iterator[tuple[bytes, Any, Row]]:
-        """All checkpointed rows with their keys, in order of the stored keys, which come first; cf. `blocks`."""
+        """All checkpointed rows, each as stored key, key and row, in order of the stored keys; cf. `blocks`."""
         self.flush()
         start = len(self.prefix)
         for stored, keys, held in self._stored_blocks():
@@ -423,7 +423,7 @@ class RowTable:
                 yield at[start:], key, row
 
     def _stored_blocks(self) -> Iterator[tuple[list[bytes], list[Any], list[Row]]]:
-        """The store's rows, a block at a time, with their stored keys and their keys."""
+        """The store's rows, a block at a time: stored keys, keys, rows."""
         start = len(self.prefix)
         for stored, data in in_blocks(self.store.scan(self.prefix, after(self.prefix))):
             keys = [decode_key(split_key(at, start)[1]) for at in stored]

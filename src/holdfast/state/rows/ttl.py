@@ -1,9 +1,9 @@
 """Time-to-live: values, list elements and map entries expire individually (Flink's StateTtlConfig).
 
 Content with a time-to-live is stored with the time of its last write, in ms of processing time. A read removes expired
-content and, unless configured otherwise, does not return it. For keys without further reads, a background clean-up
-removes it at most a quarter of the time-to-live later. If the time-to-live was longer when a key was written, its clean-up
-is planned anew after the start.
+content and, unless configured otherwise, does not return it. If a key is not read any more, a background clean-up removes
+its expired content at most a quarter of the time-to-live later. If the time-to-live was longer when a key was written, the
+job's start reschedules the clean-up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["TTL_HANDLES", "Expiry", "ExpiringRow", "HasProcessingTime"]
 _SWEEP = 20_000
 """The most keys cleaned up per epoch."""
 _GRID = 4
-"""Clean-up times are multiples of this fraction of the time-to-live, so a hot key has few of them."""
+"""Clean-up times are multiples of the time-to-live divided by this, so a hot key has few of them."""
 
 
 class HasProcessingTime(Protocol):
@@ -34,10 +34,10 @@ class HasProcessingTime(Protocol):
 
 
 class Expiry:
-    """The clock of a space's expiring states, and the clean-up of keys without reads."""
+    """The clock of a space's expiring states, and the clean-up of keys that are no longer read."""
 
     def __init__(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
-        """``due``: the clean-up times by key; None for spaces that drop their rows themselves, such as windows."""
+        """``due``: the clean-up times by key; None for spaces that drop their rows themselves, such as those of windows."""
         self.clock = clock
         self._due = due
         self._longest = 0
@@ -51,7 +51,7 @@ class Expiry:
         self._longest = max(self._longest, handle.ttl)
 
     def note(self, table: RowTable) -> None:
-        """Schedule the clean-up of the keys written in the ending epoch."""
+        """Schedule the clean-up of the keys written in this epoch, which is ending."""
         if self._due is None or not self._handles:
             return
         due = self._next_clean_up()
@@ -61,7 +61,7 @@ class Expiry:
                 register(due, key)
 
     def _next_clean_up(self) -> int:
-        """When content that is written now will have expired."""
+        """The clean-up time of content written now: when it will have expired."""
         grid = max(self._longest // _GRID, 1)
         return ((self.clock.processing_time + self._longest) // grid + 1) * grid
 
@@ -345,7 +345,7 @@ class ExpiringMap(_Expiring):
         row[0] = CHANGED[row[0]]
 
     def _remove_expired(self, row: list[Any], keys: Iterable[Any]) -> None:
-        """Remove expired entries, whose keys would stay where equal ones are put."""
+        """Remove expired entries. Otherwise their keys would stay when equal ones are put."""
         for key in keys:
             held = row[self._i]
             entry = None if held is None else held.get(key)
@@ -371,7 +371,7 @@ class ExpiringMap(_Expiring):
         return self.contains(key)
 
     def _entries(self) -> Iterable[tuple[Any, tuple[int, Any]]]:
-        """The readable entries as they are now, with their stamps; removes those that have expired."""
+        """The readable entries as of now, with their stamps; removes expired ones."""
         row = self._space.row
         entries = row[self._i]
         if entries is None:
@@ -389,7 +389,7 @@ class ExpiringMap(_Expiring):
     def _one_by_one(
         self, row: list[Any], entries: LargeMap, stored: Iterable[tuple[Any, tuple[int, Any]]], now: int
     ) -> Iterator[tuple[Any, tuple[int, Any]]]:
-        """See `_entries`, for as many as are read. ``now`` is the time of the read."""
+        """Like `_entries`, but reads and removes entries lazily. ``now`` is the time of the read."""
         for key, entry in stored:
             if entry[0] + self.ttl > now:
                 yield key, entry

@@ -1,6 +1,6 @@
-"""Reads blob files of a base by chunks: copies those with certain keys, or fetches each when a lookup needs it.
+"""Reads the blob files of a base by chunks: copies the chunks with certain keys, or fetches each when a lookup needs it.
 
-Both local copies have the size of the whole file, with holes, so that every value keeps its place.
+In both cases the local file has the size of the whole file, with holes, so that every value keeps its offset.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["LazyBlobFile", "fetch_chunks"]
 _MOST_SHARE = 0.75
 """A file is read whole if more than this share of it is needed."""
 _MOST_IN_RUN, _MOST_IN_LOOKUP = 8 << 20, 1 << 20
-"""Most bytes of a range read, and of one of several that a lookup waits for."""
+"""Limits of a range read, in bytes: for a copy, and for a lookup."""
 _offset = attrgetter("offset")
 _GAP = 64 << 10
 """Gap in bytes up to which two chunks are fetched by one request."""
 
 
 def fetch_chunks(storage: Storage, file: RawFile, target: str, ranges: KeyRanges) -> bool:
-    """Copy the chunks that may hold keys in these ranges; returns False, without a copy, if the file is to be read whole.
+    """Copy the chunks that may hold keys in these ranges; returns False, without copying, if the file should be read whole.
 
     The copy's index has only those chunks.
 
@@ -86,7 +86,7 @@ class LazyBlobFile(SparseFile):
         self.present.add(start, file.size)
 
     def lacking(self, blobs: Iterable[Blob]) -> Iterator[list[Chunk]]:
-        """Runs of missing chunks of these blobs, all of which are in this file."""
+        """Runs of missing chunks with these blobs, which are all in this file."""
         if self.here:
             return iter(())
         chunks = self._index()

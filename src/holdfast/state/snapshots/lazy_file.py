@@ -1,6 +1,6 @@
 """LazyFile: a local SST file with its index and some of its blocks.
 
-The local file has the size of the whole file, with holes. Its end is there from the beginning: filter, index, properties.
+The local file has the size of the whole file, with holes. It has the end from the beginning: filter, index, properties.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.state.stored.damage import Naming
 __all__ = ["LazyFile"]
 
 _TAIL_SHARE = 192
-"""The first read fetches the last 192nd of a file, which holds the index unless rows are small."""
+"""The first read fetches this fraction of a file, at its end; it holds the index unless rows are small."""
 _GAP = 64 << 10
 """Gap in bytes up to which two blocks are fetched by one request."""
 _MOST_IN_RUN = 1 << 20
@@ -79,7 +79,7 @@ class LazyFile(SparseFile):
             return list(self._runs(search, [search.run(first, last)]))
 
     def bound(self, start: bytes) -> bytes:
-        """A key behind some of the file's keys from ``start`` on."""
+        """A key after some of the file's keys from ``start`` on."""
         with self._searching() as search:
             numbers = search.run(start, start)
             return search.separator(numbers[-1] if numbers else search.blocks - 1)
@@ -130,7 +130,7 @@ class LazyFile(SparseFile):
         return search
 
     def _runs(self, search: IndexSearch, wanted: Iterable[range]) -> Iterator[list[Block]]:
-        """Group missing blocks into runs; a gap that costs less than a request is read, too."""
+        """Group missing blocks into runs; a gap that costs less than a request is fetched too."""
         run: list[Block] = []
         last = -1
         for numbers in wanted:

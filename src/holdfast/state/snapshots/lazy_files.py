@@ -1,13 +1,13 @@
 """LazyFiles: SST files of a base that a local store reads while they are still being fetched.
 
-A file begins with its end alone: filter, index and properties, in a local file of the full size. RocksDB reads no more to
-open a store. Before the store looks for keys, the data blocks that may hold them are fetched by range reads, verified by
-their checksums, and written to their places. Meanwhile, threads fetch the whole files and verify them against the
-checkpoint's checksums. RocksDB verifies every block that it reads, so a block that is lacking or damaged is an error and
-never a wrong value.
+At first, only the end of a file is fetched (filter, index and properties), into a local file of the full size. RocksDB needs
+no more to open a store. Before the store looks for keys, the data blocks that may hold them are fetched by range reads,
+verified by their checksums, and written to their places. Meanwhile, threads fetch the whole files and verify them against
+the checkpoint's checksums. RocksDB verifies every block that it reads, so a missing or damaged block is an error and never a
+wrong value.
 
-Until all files are complete, RocksDB must not compact the store. A marker in its directory keeps other processes from
-reusing it.
+RocksDB must not compact the store until all files are complete. A marker in its directory keeps other processes from reusing
+it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["LazyFiles"]
 
 _MARKER = "ARRIVING"
 _LEAST = 256 << 10
-"""Bytes from which on a file is fetched lazily."""
+"""Smallest file that is fetched lazily, in bytes."""
 _MOST_IN_RANGE = 8 << 20
-"""Most bytes that a scan fetches at once. A longer scan then waits for the complete files."""
+"""Most bytes that a scan fetches at once; a longer scan waits for the complete files."""
 
 _LACKING = re.compile(r"([^/ ]+\.sst) offset (\d+)")
-"""The block in an error of RocksDB."""
+"""Matches the block that an error of RocksDB names."""
 
 _Run = tuple[LazyFile, list[Block]]
 """Adjacent blocks of a file."""
@@ -51,7 +51,7 @@ class LazyFiles:
     Args:
         storage: The storage with the files.
         directory: The store's directory.
-        named: Adds to an error what the file holds.
+        named: Adds to an error the states in the file.
         lazy_restore: Fetches the files in the background.
     """
 
@@ -74,7 +74,7 @@ class LazyFiles:
         return os.path.exists(os.path.join(directory, _MARKER))
 
     def take(self, file: RawFile) -> bool:
-        """Begin a file with its end; returns False if it must be fetched as a whole.
+        """Fetch the end of a file; returns False if the file must be fetched as a whole.
 
         Raises:
             CorruptFile: it is missing or altered.
@@ -152,7 +152,7 @@ class LazyFiles:
     def need_block(self, error: str) -> bool:
         """Fetch the block that RocksDB's error names; returns False if it is present, or the error names none.
 
-        Behind a range delete, RocksDB goes on where the range ends, in a block that nobody has asked for.
+        After a range delete, RocksDB continues where the range ends, in a block that no `need_range` asked for.
 
         Raises:
             CorruptFile: the block is missing or altered.
@@ -189,7 +189,7 @@ class LazyFiles:
         self._lazy_restore.at_once(lambda run: run[0].fetch(run[1]), runs)
 
     def _lacking(self, files: Sequence[LazyFile], start: bytes, end: bytes) -> list[_Run]:
-        """The missing blocks between two keys, and the first ones after them, which RocksDB may read."""
+        """The missing blocks between two keys, and the first ones after them, because RocksDB may read these too."""
         after: dict[int, bytes] = {}
         for file in files:
             if file.first_key > end:

@@ -1,6 +1,6 @@
-"""LazyRestore: what a restored store still lacks of its checkpoint, while the job runs.
+"""LazyRestore: the parts of its checkpoint that a restored store still lacks while the job runs.
 
-Threads fetch all of it in the background. What a lookup needs at once is fetched first.
+Threads fetch all of them in the background. What a lookup needs at once is fetched first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AT_ONCE = 32
 _THREADS = 4
 """Files fetched concurrently in the background."""
 _PATIENCE_S = 0.5
-"""Most seconds that a background fetch waits for the range reads of a lookup."""
+"""Seconds that a background fetch waits at most for a lookup's range reads."""
 
 _T = TypeVar("_T")
 
@@ -27,10 +27,10 @@ class PendingFile(Protocol):
     """A file with missing parts."""
 
     here: bool
-    """Whether everything that is needed of the file has been fetched and verified."""
+    """Whether everything needed of the file has been fetched and verified."""
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch and verify the missing parts, unless ``may_go_on`` returns False in between.
+        """Fetch and verify the missing parts; stop when ``may_go_on`` returns False.
 
         Raises:
             CorruptFile: the file is missing or altered; names the operator and its states.
@@ -57,7 +57,7 @@ class LazyRestore:
         """Whether all files are complete and verified."""
 
     def expect(self, file: PendingFile) -> None:
-        """Add a file, before `begin`."""
+        """Add a file; called before `begin`."""
         self._files.append(file)
 
     def then(self, call: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ class LazyRestore:
         self._then.append(call)
 
     def at_once(self, fetch: Callable[[_T], object], parts: Sequence[_T]) -> None:
-        """Fetch the parts that a lookup waits for, concurrently. A failure ends the job's epoch.
+        """Fetch concurrently the parts that a lookup waits for. A failure also fails the epoch, see `check`.
 
         Raises:
             CorruptFile: a part is missing or altered.
@@ -79,7 +79,7 @@ class LazyRestore:
         try:
             for _ in in_parallel(fetch, parts, _AT_ONCE):
                 pass
-        except Exception as error:  # a function may catch it, but its epoch must not be completed
+        except Exception as error:  # user code may catch the error, but its epoch must not complete
             self._fail(error)
             raise
         finally:
@@ -149,7 +149,7 @@ class LazyRestore:
             raise self._failure
 
     def close(self) -> None:
-        """Stop. The next restore fetches what is missing."""
+        """Stop fetching. The next restore fetches what is missing."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""LinkedFiles: files of a base that a local store shares with the checkpoint storage by hard links, unread so far.
+"""LinkedFiles: files of a base that a local store shares with the checkpoint storage by hard links, not yet read.
 
 RocksDB verifies the checksum of every block that it reads, and never changes a finished file. So a damaged file is an error
-sooner or later, never a wrong value. To make it sooner, a thread verifies the files against the checkpoint's checksums once
-the job runs. If the store fails before, the files are verified at once, so that the error names the damaged file.
+sooner or later, never a wrong value. To find it sooner, a thread verifies the files against the checkpoint's checksums once
+the job runs. If the store fails before that, the files are verified then, so that the error names the damaged file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LinkedFiles:
         storage: The storage that shares them.
         directory: The store's directory.
         files: The files.
-        named: Adds to an error what the file holds.
+        named: Adds to an error the states in the file.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class LinkedFiles:
         self._thread: threading.Thread | None = None
 
     def forget(self) -> None:
-        """Watch no files: those of the store are others."""
+        """Watch no files any more: the store has others now."""
         self._files = []
 
     def begin(self) -> None:
-        """Begin to verify the files in the background, except those that belong mostly to other subtasks."""
+        """Start to verify the files in the background, except those that belong mostly to other subtasks."""
         own = [file for file in self._files if not file.foreign]
         if own and self._thread is None:
             self._thread = threading.Thread(target=self._verify, args=(own,), name="holdfast-verify", daemon=True)
@@ -69,14 +69,14 @@ class LinkedFiles:
             raise self._found
 
     def explain(self) -> None:
-        """Raise CorruptFile if a file is damaged; called when the store has failed."""
+        """Raise CorruptFile if a file is damaged; called after the store has failed."""
         self.check()
         self._verify(self._files)
         self.check()
 
     def _verify(self, files: Sequence[RawFile]) -> None:
         for file in files:
-            with suppress(OSError):  # it is gone: a compaction has read all of it, or no checkpoint has it any more
+            with suppress(OSError):  # the file is gone: a compaction has read all of it, or no checkpoint has it any more
                 try:
                     at = os.path.join(self._directory, file.name)
                     verify_linked(self._storage, file, at, self._stopped.is_set)
@@ -85,7 +85,7 @@ class LinkedFiles:
                     return
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the verification."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

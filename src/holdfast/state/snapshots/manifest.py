@@ -31,7 +31,7 @@ def without_files(manifest: bytes, files: Iterable[tuple[int, int]]) -> bytes:
 
 
 def _records(at: int, payload: bytes) -> Iterator[bytes]:
-    """The records that append a payload to a log of ``at`` bytes."""
+    """The log records that append a payload to a log of ``at`` bytes."""
     rest = payload
     while rest:
         room = _BLOCK - at % _BLOCK

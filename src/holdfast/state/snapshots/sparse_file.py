@@ -20,9 +20,9 @@ from holdfast.state.stored.damage import Naming
 __all__ = ["Present", "RangeReader", "SparseFile"]
 
 _AGAIN = 512 << 10
-"""Present parts up to this many bytes are read again along with their neighbours, to save a request."""
+"""Present parts of up to this many bytes are fetched again with their neighbours, to save a request."""
 _MOST_IN_PART = 8 << 20
-"""Bytes to read at a time when the whole file is fetched."""
+"""Bytes per read when the whole file is fetched."""
 
 
 class RangeReader:
@@ -34,7 +34,7 @@ class RangeReader:
 
     @property
     def where(self) -> str:
-        """The place of the file, for messages."""
+        """The file's location, for messages."""
         return self._storage.locate(self.file.path)
 
     def part(self, start: int, length: int) -> bytes:
@@ -45,7 +45,7 @@ class RangeReader:
             StorageError: the storage refused the read, or the retry budget ran out.
         """
         file = self.file
-        if not 0 <= start <= start + length <= file.size:  # allocate no memory for a size that only an index claims
+        if not 0 <= start <= start + length <= file.size:  # an index may claim any size: check before allocating
             raise CorruptFile(self.where, f"altered: it names {length} bytes at {start}, and has {file.size}")
         last = start + length == file.size
         try:  # read one byte beyond the end, to notice a longer file
@@ -102,12 +102,12 @@ class Present:
 
 
 class SparseFile:
-    """A file with missing parts; a `holdfast.state.snapshots.lazy_restore.PendingFile`.
+    """A local file with missing parts; a `holdfast.state.snapshots.lazy_restore.PendingFile`.
 
     Args:
         reader: Reads the stored file.
         target: The local copy.
-        named: Adds to an error what the file holds.
+        named: Adds to an error the states in the file.
     """
 
     def __init__(self, reader: RangeReader, target: str, named: Naming) -> None:
@@ -123,7 +123,7 @@ class SparseFile:
         return self.telling(CorruptFile(self.reader.where, f"altered: {how}"))
 
     def telling(self, error: CorruptFile) -> CorruptFile:
-        """Add to the error what the file holds."""
+        """Add the states in the file to the error."""
         return self._named(error, states_in(self.file))
 
     def take(self, start: int, data: bytes) -> None:
@@ -135,7 +135,7 @@ class SparseFile:
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
         """Fetch what is missing, and verify the whole file (`holdfast.state.snapshots.lazy_restore.PendingFile`)."""
-        with open(self._target, "r+b") as copy:  # if another store takes its place, this remains the old file
+        with open(self._target, "r+b") as copy:  # if another store replaces the path, this stays the old file
             while (lacking := self.present.lacking(0, _AGAIN)) is not None:
                 start, end = lacking[0], min(lacking[1], lacking[0] + _MOST_IN_PART)
                 try:

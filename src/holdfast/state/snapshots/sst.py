@@ -1,9 +1,9 @@
 """Bases of RocksDB files: fetches the parts with certain key groups, opens a store from them, and clips it.
 
-A base's contents file lists the sections with content. A reader thus knows the ranges of keys that it needs: it leaves out
-files without such keys, and reads of the others only the blocks that may hold some. One edit of the manifest lets the
-store open without the files left out. Range deletes then remove all keys between the ranges. They cover more than the
-other key groups: without some of its files, a store may show rows again that those files deleted.
+A base's contents file lists the sections with content. So a reader knows the key ranges that it needs: it leaves out files
+without such keys, and reads only the needed blocks of the others. One edit of the manifest lets the store open without the
+files left out. Range deletes then remove all keys between the ranges, not only those of other key groups: without some of
+its files, a store may show rows again that those files deleted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BASE_PREFIX = "base-"
 _BATCH = 10_000
 _CONTENTS = "CONTENTS"
 _AT_ONCE, _ENDS_AT_ONCE = 4, 16
-"""Files fetched concurrently: whole ones, and those of which only the end is fetched first."""
+"""Files fetched concurrently: whole ones, and those that start with their end only."""
 
 Sliced = Callable[[int], bool]
 """Whether the state of this id has namespaces."""
@@ -66,7 +66,7 @@ class _Contents(msgspec.Struct, frozen=True, array_like=True):
 
     first: int
     last: int
-    """The key groups of the subtask that wrote it."""
+    """The last key group of the subtask that wrote it."""
     sections: list[bytes]
     """The prefixes of the sections with content, in order."""
 
@@ -75,7 +75,7 @@ class Fetched(NamedTuple):
     """A base, or parts of one, in a local directory."""
 
     files: list[RawFile]
-    """The SST and blob files, linked, fetched or fetched in part; and the other files."""
+    """The SST and blob files, whether linked, fetched or fetched in part, and the other files."""
     ranges: list[KeyRange] | None
     """The wanted keys; None: the base has no contents file, and was fetched whole."""
     lacking: list[RawFile]
@@ -86,20 +86,20 @@ class _Wanted(NamedTuple):
     """The parts of a base that a restore of some key groups needs."""
 
     files: list[RawFile]
-    """All files of the base but the contents file."""
+    """All files of the base except the contents file."""
     ranges: list[KeyRange] | None
     """As in `Fetched`."""
     keys: KeyRanges
-    """These ranges and that of the store's metadata, or everything."""
+    """The ranges and the keys of the store's metadata; or everything."""
     clipped: bool
-    """Whether the base has other key groups, too."""
+    """Whether the base also has other key groups."""
 
     def at_all(self, file: RawFile) -> bool:
         """Whether a file has content that is needed."""
         return not shared(file.name) or self.keys.overlap(file.first_key, file.last_key)
 
     def in_part(self, file: RawFile) -> bool:
-        """Whether a needed file may consist mostly of other content."""
+        """Whether most of a needed file may be other content."""
         other = shared(file.name) and (file.foreign or self.clipped)
         return other and not self.keys.contain(file.first_key, file.last_key)
 
@@ -135,7 +135,7 @@ def write_contents(storage: Storage, path: str, groups: KeyGroupRange, sections:
 
 
 def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, lazy: LazyFiles | None = None) -> Fetched:
-    """Fetch a base's rows of these key groups into a directory, in which a store can then be opened.
+    """Fetch a base's rows of these key groups into a directory, where a store can then be opened.
 
     Args:
         storage: The storage with the base.
@@ -180,7 +180,7 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
 
 
 def verified_files(storage: Storage, handle: KeyedHandle, groups: KeyGroupRange) -> list[RawFile]:
-    """The files of a base that a restore of these key groups verifies; it needs few rows of the others, or none.
+    """The files of a base that a restore of these key groups verifies: those of which it needs more than a few rows.
 
     Raises:
         CorruptFile: the contents file is missing or altered.
@@ -247,10 +247,10 @@ def copy_base(
 
 
 def clip_store(store: OrderedStore, base: Fetched, groups: KeyGroupRange, sliced: Sliced) -> None:
-    """Delete everything but the rows and entries of these key groups.
+    """Delete everything except the rows and entries of these key groups.
 
-    Where parts of files are lacking, the deletes also cover keys without visible rows: a later base of this store refers
-    to whole files, from which other rows would come back.
+    Where parts of files are missing, also delete the ranges without visible rows: a later base of this store refers to the
+    whole files, whose other rows would come back.
     """
     low = FIRST
     for start, end in [*_ranges(store, base, groups, sliced), (END, END)]:

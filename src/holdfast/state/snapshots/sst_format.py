@@ -1,11 +1,11 @@
-"""The format of RocksDB's SST files, as far as a reader of some of their data blocks needs it. Pure.
+"""The format of RocksDB's SST files, as far as needed to read some of their data blocks. Pure.
 
 A file of format version 6 is
 
     data blocks | filter | index | range deletions | properties | metaindex | footer (53 bytes)
 
 Every block is followed by a trailer of 5 bytes: its compression type, and a checksum of block, type and offset. The footer
-gives the size of the metaindex, and the metaindex the other blocks' offsets and sizes. The index has an entry per data
+gives the size of the metaindex, and the metaindex the offsets and sizes of the other blocks. The index has an entry per data
 block: a key not less than the block's last one and less than the next block's first one, and the block's offset and size.
 
 Files with other versions, checksums or indexes raise `UnknownFormat`: they are read whole.
@@ -43,7 +43,7 @@ _VERSION: Final = 6
 _XXH3: Final = 4
 _UNCOMPRESSED, _LZ4 = 0, 4
 _LAST_BYTE: Final = 0x6B9083D9
-"""RocksDB's factor of the last byte in a checksum."""
+"""RocksDB's factor for the last byte in a checksum."""
 _U32: Final = 0xFFFFFFFF
 _INDEX: Final = b"rocksdb.index"
 _PROPERTIES: Final = b"rocksdb.properties"
@@ -53,15 +53,15 @@ _USER_KEYS: Final = b"rocksdb.index.key.is.user.key"
 _DELTAS: Final = b"rocksdb.index.value.is.delta.encoded"
 _DATA_BLOCKS: Final = b"rocksdb.num.data.blocks"
 _LONGEST_NUMBER: Final = 70
-"""Bits of the ten bytes that a number of 64 bits takes."""
+"""Bits in the ten bytes of an encoded 64-bit number."""
 _RESTART: Final = 16
 """The most entries of an index between two restarts."""
 _SEQUENCE: Final = 8
-"""Bytes of sequence number and type behind the user key in an internal key."""
+"""Bytes of sequence number and type after the user key in an internal key."""
 
 
 class UnknownFormat(Exception):
-    """The file is of a format that this module does not know."""
+    """The file's format is unknown to this module."""
 
 
 class DamagedBlock(Exception):
@@ -92,7 +92,7 @@ class Footer(NamedTuple):
     """The end of a file."""
 
     context: int
-    """Makes the checksums of blocks depend on the file and the offset."""
+    """Salts the checksums of blocks by file and offset."""
     metaindex: Block
 
     @classmethod
@@ -129,7 +129,7 @@ class Footer(NamedTuple):
             raise DamagedBlock(f"the checksum of its block at {block.offset} does not match")
 
     def sealed(self, content: bytes, offset: int) -> bytes:
-        """An uncompressed block with its trailer, to lie at ``offset``."""
+        """An uncompressed block with its trailer, to be placed at ``offset``."""
         checksum = _checksum(content, _UNCOMPRESSED, self.context, offset)
         return content + bytes([_UNCOMPRESSED]) + checksum.to_bytes(4, "little")
 
@@ -177,7 +177,7 @@ class Metaindex:
 
     @property
     def others(self) -> dict[bytes, Block]:
-        """All blocks but index and filters: a few bytes each."""
+        """All blocks except index and filters: a few bytes each."""
         return {name: block for name, block in self.blocks.items() if name != _INDEX and not name.startswith(_FILTER)}
 
     @property
@@ -186,12 +186,12 @@ class Metaindex:
         return {name: block for name, block in self.blocks.items() if name.startswith(_FILTER)}
 
     def with_index(self, index: Block, others: Mapping[bytes, Block]) -> Metaindex:
-        """The metaindex of a file with another index and these other blocks."""
+        """The metaindex of a file with this index and these other blocks."""
         return Metaindex({**others, _INDEX: index})
 
 
 class IndexForm(NamedTuple):
-    """How the entries of an index are stored, as the file's properties tell."""
+    """How an index stores its entries, according to the file's properties."""
 
     user_keys: bool
     deltas: bool
@@ -201,7 +201,7 @@ class IndexForm(NamedTuple):
         """Read it from verified properties, given with their trailer."""
         properties = dict(_entries(_unpacked(stored)))
         if int.from_bytes(properties.get(_INDEX_TYPE, b""), "little"):
-            raise UnknownFormat  # not searched binarily
+            raise UnknownFormat  # the index is not searched binarily
         return cls(properties.get(_USER_KEYS, b"\0") != b"\0", properties.get(_DELTAS, b"\0") != b"\0")
 
     def user_key(self, separator: bytes) -> bytes:
@@ -229,10 +229,11 @@ class IndexForm(NamedTuple):
             yield IndexEntry(key, block)
 
     def packed(self, entries: Iterable[IndexEntry]) -> bytes:
-        """The bytes of an index of these entries.
+        """Encode an index of these entries.
 
-        An entry begins with the length of what its key shares with the key before; 0 at a restart, where a search begins.
-        With deltas, other entries are those of adjacent blocks, and hold the change of the size alone.
+        An entry begins with the length of the prefix that its key shares with the key before; 0 at a restart, where a search
+        may begin. With delta encoding, an entry between two restarts belongs to the block right after the previous one and
+        holds only the change of the size.
         """
         out, restarts, last, before = bytearray(), [], b"", Block(0, 0)
         since = _RESTART
@@ -275,7 +276,7 @@ class IndexSearch:
     def run(self, first: bytes, last: bytes) -> range:
         """The numbers of the blocks that RocksDB may read to find keys from ``first`` to ``last``, inclusive.
 
-        They include one block more at the end: a search that reaches a block's end goes on in the next one.
+        They include one more block at the end: a search that reaches a block's end continues in the next one.
         """
         numbers = range(self.blocks)
         start = bisect_left(numbers, first, key=self.separator)
@@ -293,7 +294,7 @@ class IndexSearch:
         return Block(offset, _varint(self._data, at)[0])
 
     def _entry(self, number: int) -> tuple[int, int]:
-        """The place and length of an entry's key."""
+        """The offset and length of an entry's key."""
         start = self._restarts + 4 * number
         shared, at = _varint(self._data, int.from_bytes(self._data[start : start + 4], "little"))
         length, at = _varint(self._data, at)
@@ -379,7 +380,7 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, at = _varint(data, at)
         size, at = _varint(data, at)
         key = key[:shared] + data[at : at + length]
-        if len(key) > _LONGEST_NAME:  # else a few bytes each could repeat all bytes before them
+        if len(key) > _LONGEST_NAME:  # otherwise a few bytes each could repeat all bytes before them
             raise DamagedBlock("a name is too long")
         at += length
         yield key, data[at : at + size]
@@ -402,7 +403,7 @@ def _with_restarts(entries: bytearray, restarts: list[int]) -> bytes:
 
 
 def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number, and the position after it."""
+    """Read a number; returns it, and the position after it."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1

@@ -1,10 +1,10 @@
 """Copies the data blocks of an SST file that hold certain keys, read by ranges.
 
-The copy has the size of the whole file, with holes: every copied block keeps its place, and a new index leaves out the
-other blocks. RocksDB reads it like the whole file, but for the lost keys. Its properties still count the entries of
-the whole file, so that a store with such a file must not compare numbers of entries (`holdfast.state.store.store`).
+The copy has the size of the whole file, with holes: every copied block keeps its offset, and a new index leaves out the
+other blocks. RocksDB reads the copy like the whole file without the other keys. Its properties still count all entries, so a
+store with such a file must not compare numbers of entries (`holdfast.state.store.store`).
 
-The checksum of the whole file cannot be verified; that of each block is.
+The checksum of the whole file cannot be verified, but that of each block is.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ _TAIL = 2 << 10
 _LEAST = 8 * _TAIL
 """Size of the smallest file that is read in parts."""
 _MOST_SHARE = 0.75
-"""The largest share of a file's data that is read in parts."""
+"""A file is read in parts if at most this share of its data is needed."""
 _FILTER_SHARE = 1 / 64
-"""The largest share of a file that a filter may have to be read. Without a filter, absent keys are found more slowly."""
+"""The filter is read if it is at most this share of the file. Without a filter, absent keys are found more slowly."""
 _AT_ONCE = 8 << 20
 """Bytes read at a time."""
 
 
 def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: KeyRanges) -> bool:
-    """Copy the blocks that may hold keys in these ranges; returns False, without a copy, if the file is to be read whole.
+    """Copy the blocks that may hold keys in these ranges; returns False, without copying, if the file should be read whole.
 
     Args:
         storage: The storage with the file.
@@ -99,17 +99,17 @@ def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: KeyRanges)
 
 
 class SstReader(RangeReader):
-    """Reads one file by ranges: what is behind its data blocks from memory, and verified data blocks.
+    """Reads one file by ranges: keeps all that follows the data blocks in memory, and reads verified data blocks.
 
     Args:
         storage: The storage with the file.
         file: The file.
-        tail: The bytes at its end that are read at first, at least.
+        tail: Minimum number of bytes at the file's end that the first read fetches.
 
     Raises:
-        UnknownFormat: the file is of a format that is not read in parts.
-        DamagedBlock: its end is altered.
-        CorruptFile: it is missing, or has another size.
+        UnknownFormat: files of this format are not read in parts.
+        DamagedBlock: the file's end is altered.
+        CorruptFile: the file is missing, or has another size.
     """
 
     def __init__(self, storage: Storage, file: RawFile, tail: int = _TAIL) -> None:
@@ -128,7 +128,7 @@ class SstReader(RangeReader):
         return data
 
     def block(self, block: Block) -> memoryview:
-        """A block behind the data blocks, verified, with its trailer."""
+        """A verified block after the data blocks, with its trailer."""
         self.read_from(block.offset)
         start = self.file.size - len(self.tail)
         stored = memoryview(self.tail)[block.offset - start : block.end - start]
@@ -136,7 +136,7 @@ class SstReader(RangeReader):
         return stored
 
     def read_from(self, start: int) -> None:
-        """Have the file from ``start`` on in memory."""
+        """Make sure that the file from ``start`` on is in memory."""
         have = self.file.size - len(self.tail)
         if start < have:
             self.tail = self.part(start, have - start) + self.tail
@@ -157,7 +157,7 @@ class _Parts(SstReader):
         if sum(block.size for _, block in wanted) > _MOST_SHARE * self.file.size or len(index) > meta.index.size:
             return False
         with open(target, "wb") as copy:
-            # What is there is read first: no file has a place for any offset that an index may claim.
+            # Read a block before seeking to its place: the index may claim any offset.
             for block in kept.values():
                 content = self.block(block)
                 copy.seek(block.offset)

@@ -1,4 +1,4 @@
-"""Local stores: ordered, in memory or in RocksDB on this host's disk, and files of large values beside it.
+"""Local stores: ordered, in memory or in RocksDB on this host's disk, with files for large values beside RocksDB.
 
-Invariant: nothing in a local store is needed for a restore; losing it costs time, not data.
+Invariant: no restore needs the content of a local store; losing it costs time, not data.
 """

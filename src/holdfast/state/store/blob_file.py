@@ -6,9 +6,9 @@
     index     := msgpack array of chunks: [first key, last key, offset, length, XXH3-64]
     trailer   := u32 length of the index | u64 XXH3-64 of the index | "HFBLOB01"
 
-A file is written once, from its beginning to its end. Until it is sealed, it has another name, and neither index nor
-trailer. RocksDB holds a `Blob` in place of each value: where it is, and its checksum. Behind it there may be what is read in
-place of the value (`with_stubs`).
+A file is written once, from beginning to end. Until it is sealed, it has another name, and neither index nor trailer. In
+place of each value RocksDB holds a `Blob`: the value's place and checksum. A stub to read instead of the value may follow
+(`with_stubs`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MARKER = 0xC1
 _BLOB = struct.Struct(">BQIIQ")
 BLOB_SIZE = _BLOB.size
 unpack_blob = _BLOB.unpack_from
-"""Returns the fields of a `Blob`, with which the data begins."""
+"""Unpacks the fields of a `Blob` from the beginning of the data."""
 _PLACE = struct.Struct(">BQI")
 PLACE_SIZE = _PLACE.size
 _LENGTHS = struct.Struct(">II")
@@ -56,13 +56,15 @@ _MAGIC = b"HFBLOB01"
 _CHUNK = 32 << 10
 """Size at which a chunk is closed, in bytes."""
 _LEAST_TAIL, _TAIL_SHARE = 4 << 10, 512
-"""The end of a file that is read first: least size in bytes, and part of the file. Usually it holds the whole index."""
+"""The part of a file that is read first, at its end: minimum in bytes, and fraction of the file. Usually it holds the whole
+index.
+"""
 
 _checksum = xxhash.xxh3_64_intdigest
 
 
 class Damaged(OSError):
-    """A blob file is not what was written."""
+    """A blob file's content is not what was written."""
 
 
 class Blob(NamedTuple):
@@ -85,12 +87,12 @@ class Blob(NamedTuple):
 
 
 def place(number: int, offset: int) -> bytes:
-    """How the blob of a value begins, given its file's number and its offset there."""
+    """The beginning of a value's blob, given the file's number and the value's offset in it."""
     return _PLACE.pack(MARKER, number, offset)
 
 
 def with_stubs(found: list[bytes | None], kind: bytes) -> set[int]:
-    """Replace blobs by their stubs of this kind, in place; returns where. The other blobs have none of it.
+    """Replace blobs by their stubs of this kind, in place; returns the positions. Blobs without such a stub stay.
 
     >>> ((_, blob),) = packed_chunks([(b"key", b"value")], 7, 0).blobs
     >>> found = [b"row", blob + b"k+stub", None]
@@ -111,20 +113,20 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
     first: bytes
     last: bytes
-    """The keys of its first and its last record."""
+    """The key of its last record; ``first`` is that of its first one."""
     offset: Annotated[int, msgspec.Meta(ge=0)]
     size: Annotated[int, msgspec.Meta(ge=0)]
-    """In bytes."""
+    """Size in bytes."""
     checksum: int
     """The XXH3-64 of its bytes."""
 
     @property
     def end(self) -> int:
-        """The offset after it."""
+        """The offset after the chunk."""
         return self.offset + self.size
 
     def verified(self, data: bytes) -> bytes:
-        """The bytes of the chunk.
+        """The bytes of the chunk, verified.
 
         Raises:
             Damaged: they are not those that were written.
@@ -139,7 +141,7 @@ _unpack_index = msgspec.msgpack.Decoder(list[Chunk]).decode
 
 
 class Packed(NamedTuple):
-    """Rows as chunks."""
+    """Rows packed as chunks."""
 
     data: bytes
     chunks: list[Chunk]
@@ -185,7 +187,7 @@ def packed_chunks(rows: Iterable[tuple[bytes, bytes]], number: int, start: int) 
 
 
 def records(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """The records in the bytes of chunks: keys, offsets of the values in ``data``, and values; not one that is cut off."""
+    """The complete records in the bytes of chunks: keys, offsets of the values in ``data``, and values."""
     at, end = 0, len(data)
     while at + _LENGTHS.size <= end:
         key_size, size = _LENGTHS.unpack_from(data, at)
@@ -236,15 +238,15 @@ def chunks_of(size: int, read: Callable[[int, int], bytes]) -> list[Chunk]:
 
 
 class BlobFile:
-    """A sealed blob file of a local store, or one that is being written.
+    """A blob file of a local store: sealed, or being written.
 
     Args:
         directory: The store's directory.
         number: The file's number.
-        begun: Whether it is being written. If it is not there, it is created.
+        begun: Whether it is being written; it is created if missing.
 
     Raises:
-        OSError: it cannot be opened, or not be created.
+        OSError: it cannot be opened or created.
     """
 
     def __init__(self, directory: str, number: int, *, begun: bool = False) -> None:
@@ -261,7 +263,7 @@ class BlobFile:
 
     @staticmethod
     def create(directory: str) -> BlobFile:
-        """Create a file, with a number that no file of any store has."""
+        """Create a file whose number no file of any store has."""
         return BlobFile(directory, int.from_bytes(os.urandom(8), "big"), begun=True)
 
     @staticmethod
@@ -276,7 +278,7 @@ class BlobFile:
 
     @staticmethod
     def recover(directory: str) -> None:
-        """Seal the files that a killed process has left, without their incomplete ends.
+        """Seal the files that a killed process left, without their incomplete ends.
 
         Raises:
             OSError: one of them cannot be written.
@@ -323,7 +325,7 @@ class BlobFile:
         self.size = at
 
     def seal(self) -> None:
-        """Write the index; the file is final.
+        """Write the index, which makes the file final.
 
         Raises:
             OSError: it cannot be written.
@@ -346,7 +348,7 @@ class BlobFile:
         return data
 
     def read_ahead(self, offset: int, size: int) -> None:
-        """Ask the system to read the value of a blob from the disk ahead; does not wait."""
+        """Ask the system to read a blob's value from the disk ahead; does not wait."""
         read_ahead(self._fd, offset, size)
 
     def read(self, run: Sequence[Chunk]) -> bytes:

@@ -1,10 +1,10 @@
 """BlobFiles: the blob files of one local store: appends values, reads them, and collects garbage.
 
-Key-value separation as in WiscKey (Lu et al., FAST 2016) and RocksDB's BlobDB: compactions move keys, and values stay where
-they were written. So do replaced values, until their file is collected: if few rows of a file are live, they are appended
-again, and the file is deleted once RocksDB's files no longer refer to it.
+Key-value separation as in WiscKey (Lu et al., FAST 2016) and RocksDB's BlobDB: compactions move keys, while values stay
+where they were written. Replaced values stay too, until their file is collected: when few rows of a file are live, they are
+appended again, and the file is deleted once RocksDB's files no longer refer to it.
 
-How many rows of a file are live is estimated from a sample. Garbage collection goes along with writes, a portion with each.
+The number of live rows in a file is estimated from a sample. Each write does a portion of the garbage collection.
 """
 
 from __future__ import annotations
@@ -49,38 +49,38 @@ _SAMPLE_EVERY = 4096
 _FILE_SIZE = 64 << 20
 """Size at which a file is sealed, in bytes."""
 _MOST = 1.7
-"""Limit of the files' size, as a multiple of their live rows."""
+"""Limit of the files' total size, as a multiple of their live rows."""
 _PACE = 3
 """Bytes that garbage collection reads at most per byte written."""
 _CHECK_EVERY = 1 / 16
-"""After this part of a file is written, the garbage of one file is estimated anew."""
+"""The garbage of one more file is estimated each time this part of a file has been written."""
 _STEP = 1 << 20
 """Size of a step of garbage collection, in bytes."""
 _SAMPLED = 2
 """Number of chunks in a sample."""
 _SMALL_SHARE = 8
-"""A file below this part of the full size is small."""
+"""A file below this fraction of the full size is small: the size divided by this."""
 _MOST_SMALL = 16
-"""Number of small files above which they are joined."""
+"""Number of small files above which they are merged."""
 _DEAD_SHARE = 1 / 8
 """Share of collected files at which RocksDB's write buffers are flushed, so that the files can be deleted."""
 
 _ON_DISK = 1
-"""Disk blocks read per value above which values are read ahead."""
+"""Disk blocks of 512 bytes read per value, above which values are read ahead."""
 
 
 def _file_sized(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, bytes]]]:
-    """The rows, in portions that fit into one file."""
+    """Cut the rows into portions that fit into one file."""
     if sum([len(value) for _, value in rows]) < _FILE_SIZE:
         return (rows,)
     return in_portions(rows, lambda row: len(row[1]), _FILE_SIZE)
 
 
 class ValueSeparation:
-    """Which values lie apart from their keys, in blob files: large ones, unless compression makes them smaller.
+    """Decides which values lie in blob files, apart from their keys: large ones, unless compression shrinks them.
 
     Args:
-        compression: The setting of RocksDB.
+        compression: The compression setting of RocksDB.
     """
 
     def __init__(self, compression: str) -> None:
@@ -91,7 +91,7 @@ class ValueSeparation:
         """By stored id of the state: the values left until the next sample."""
 
     def split(self, rows: Iterable[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
-        """The rows for RocksDB, and those for blob files."""
+        """Split rows into those for RocksDB and those for blob files."""
         rows = list(rows)
         large = [row for row in rows if len(row[1]) >= _LEAST]
         if not large:
@@ -103,7 +103,7 @@ class ValueSeparation:
         return [row for row in rows if len(row[1]) < _LEAST] if len(large) < len(rows) else [], large
 
     def keeps_apart(self, state: bytes) -> bool:
-        """Whether large values of a state, by its stored id, go to blob files, as far as is known."""
+        """Whether large values of a state, given by its stored id, go to blob files, as far as is known."""
         return not self._shrink.get(state, False)
 
     def _shrinks(self, state: bytes, rows: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -119,7 +119,7 @@ class ValueSeparation:
 
 
 def blobs_in(found: Iterable[bytes | None]) -> Iterator[Blob]:
-    """The blobs among what RocksDB holds."""
+    """The blobs among values read from RocksDB."""
     return (Blob.unpack(data) for data in found if data is not None and len(data) >= BLOB_SIZE and data[0] == MARKER)
 
 
@@ -130,7 +130,7 @@ class BlobFiles:
         directory: The directory.
         look_up: Returns what RocksDB holds for these keys.
         put: Puts rows into RocksDB.
-        writable: Whether the store is written.
+        writable: Whether the store may be written.
 
     Raises:
         Damaged: a file is altered.
@@ -177,7 +177,7 @@ class BlobFiles:
 
         Args:
             rows: The rows.
-            stubs: Empty, or for each key what may be read in place of its value (`with_stubs`), or nothing.
+            stubs: Empty, or for each key a stub that may be read in place of its value (`with_stubs`), or nothing.
 
         Raises:
             OSError: the file cannot be written.
@@ -221,7 +221,7 @@ class BlobFiles:
             if number not in files:
                 raise Damaged(f"the file {number:016x}{SUFFIX} is missing")
         before = blocks_read()
-        if self._on_disk:  # one read after the other would wait for the disk each time
+        if self._on_disk:  # reading one after the other would wait for the disk each time
             for _, _, number, offset, size, _ in blobs:
                 files[number].read_ahead(offset, size)
         for at, _, number, offset, size, checksum in blobs:
@@ -230,7 +230,7 @@ class BlobFiles:
         return found
 
     def ranges(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """The name of each sealed file, and the first and the last of its keys; a part of a file may have none.
+        """The name of each sealed file, with its first and last key; a file fetched in part may have none.
 
         Raises:
             Damaged: the end of one is altered.
@@ -242,7 +242,7 @@ class BlobFiles:
 
     @contextmanager
     def pinned(self) -> Iterator[list[BlobFile]]:
-        """Keep the files to which a snapshot refers that is taken meanwhile: those that are returned, and new ones."""
+        """Keep the files that a snapshot taken in this context may refer to: those that it yields, and new ones."""
         with self._lock:
             self._pins += 1
             files = self._present()
@@ -253,7 +253,7 @@ class BlobFiles:
                 self._pins -= 1
 
     def link(self, directory: str, known: Sequence[BlobFile]) -> None:
-        """Link the files to a directory, for a copy of RocksDB that was made while these ``known`` files were there."""
+        """Link the files into a directory, for a copy of RocksDB that was made while the ``known`` files existed."""
         with self._lock:
             self._seal()
             files = {file.path: file for file in [*known, *self._present()]}
@@ -271,10 +271,11 @@ class BlobFiles:
         """Do a portion of garbage collection.
 
         Args:
-            written: The bytes written since the last time.
-            flushed: Whether RocksDB has no write buffer left to flush, but the one in use.
+            written: The bytes written since the last call.
+            flushed: Whether RocksDB has no write buffer left to flush except the one in use.
 
-        Returns: Whether RocksDB should flush its write buffers.
+        Returns:
+            Whether RocksDB should flush its write buffers.
         """
         if self._flushing and not self._pins and flushed():
             self.delete_flushed()
@@ -312,7 +313,7 @@ class BlobFiles:
         return file
 
     def _share(self, file: BlobFile) -> float:
-        """The share of live rows, from a sample."""
+        """The share of live rows in a file, from a sample."""
         chunks = file.chunks()
         live = count = 0
         for chunk in random.sample(chunks, min(_SAMPLED, len(chunks))):
@@ -321,7 +322,7 @@ class BlobFiles:
         return live / count if count else 0.0
 
     def _live(self, file: BlobFile, run: Sequence[Chunk]) -> tuple[int, list[tuple[bytes, bytes]], dict[bytes, bytes]]:
-        """The number of rows in adjacent chunks, those of them that are live, and by key the stubs behind their blobs."""
+        """The number of rows in adjacent chunks; the live ones; and, by key, the stubs after their blobs."""
         start, number = run[0].offset, file.number
         rows = list(records(file.read(run)))
         live, stubs = [], {}
@@ -332,7 +333,7 @@ class BlobFiles:
         return len(rows), live, stubs
 
     def _moved(self, file: BlobFile) -> Iterator[int]:
-        """Append a file's live rows to the current one, some at a time; yields the bytes read."""
+        """Append a file's live rows to the current file, some at a time; yields the bytes read."""
         for run in in_runs(file.chunks(), _STEP):  # a file that was fetched in part has gaps
             _, live, stubs = self._live(file, run)
             if live:
@@ -342,7 +343,7 @@ class BlobFiles:
             self._collected.append(file)
 
     def before_flush(self) -> None:
-        """Note that RocksDB flushes its write buffers: afterwards its files no longer refer to the collected files."""
+        """RocksDB is about to flush its write buffers: afterwards its files no longer refer to the collected files."""
         if not self._flushing:
             with self._lock:
                 self._flushing, self._collected = self._collected, []

@@ -1,4 +1,4 @@
-"""IncompleteFiles: what a store asks of its files while they are still being fetched."""
+"""IncompleteFiles: the interface through which a store reads files that are still being fetched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["IncompleteFiles"]
 
 
 class IncompleteFiles(Protocol):
-    """Files of a store that are still being fetched. A read asks for what it needs of them before it reads."""
+    """Files of a store that are still being fetched. Before a read, the store asks for what the read needs."""
 
     def need_keys(self, keys: Iterable[bytes]) -> None:
         """Fetch the blocks that may hold these keys."""

@@ -1,8 +1,8 @@
 """Ordered stores of checkpointed rows and entries, sorted by key: the interface, and its implementation in memory.
 
-Only the content of completed checkpoints enters a store (ADR 3), be it RocksDB (`holdfast.state.store.store`) or memory. A
-family of rows that lives in the store therefore keeps an epoch's changes in memory until the epoch completes, and joins
-the life cycle of the operator's state as a `Family`.
+Only the content of completed checkpoints enters a store (ADR 3), whether RocksDB (`holdfast.state.store.store`) or memory.
+So a family of rows in the store keeps an epoch's changes in memory until the epoch completes, and follows the life cycle of
+the operator's state as a `Family`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["NO_STUBS", "Family", "OrderedStore", "SortedMemory", "Writes"]
 
 _BLOCK = 512
 _MIGRATED = 2_000
-"""Rows read in one step of a migration, which then takes as long as a small epoch can spare."""
+"""Rows read in one step of a migration: it takes as long as a small epoch can spare."""
 
 
 NO_STUBS: Mapping[bytes, bytes] = MappingProxyType({})
@@ -28,7 +28,7 @@ NO_STUBS: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class OrderedStore(Protocol):
-    """Committed rows and entries of one subtask, sorted by the bytes of their keys (`holdfast.state.stored.layout`)."""
+    """Checkpointed rows and entries of one subtask, sorted by the bytes of their keys (`holdfast.state.stored.layout`)."""
 
     on_disk: bool
     """Whether its rows take no memory."""
@@ -41,14 +41,14 @@ class OrderedStore(Protocol):
         """
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """As `get_many`, but with stubs of this kind in place of the values that were written with them; and where.
+        """Like `get_many`, but values written with a stub of this kind are replaced by it; also returns where.
 
         Raises:
             OSError: the store cannot be read.
         """
 
     def keeps_apart(self, prefix: bytes) -> bool:
-        """Whether large values of the state with this prefix are stored apart, so that their stubs are quicker to read."""
+        """Whether large values of the state with this prefix are stored apart, so that their stubs are faster to read."""
 
     def write(
         self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
@@ -58,7 +58,7 @@ class OrderedStore(Protocol):
         Args:
             puts: The keys with their values.
             deletes: The keys to delete.
-            stubs: Empty, or for each key what `get_stubs` may return in place of its value: kind and stub, or nothing.
+            stubs: Empty, or for each key what `get_stubs` may return in place of its value (kind and stub), or nothing.
 
         Raises:
             OSError: the store cannot be written.
@@ -83,7 +83,7 @@ class OrderedStore(Protocol):
 
 
 class Writes(NamedTuple):
-    """Writes to an ordered store: first all keys with a prefix in ``drops`` go, then rows come, then keys go."""
+    """Writes to an ordered store, in this order: delete all keys with a prefix in ``drops``, put rows, delete keys."""
 
     drops: Sequence[bytes]
     puts: Sequence[tuple[bytes, bytes]]
@@ -93,7 +93,7 @@ class Writes(NamedTuple):
 class Family(Protocol):
     """The rows or entries of one state (one state id), driven by the operator's state.
 
-    In an epoch, changes stay in memory and `collect` returns them for the delta; then either `completed` moves them into the
+    In an epoch, changes stay in memory and `collect` returns them for the delta. Then either `completed` moves them into the
     ordered store, or the whole state is discarded. In a restore, `apply` takes the changes of completed epochs in order.
     """
 
@@ -110,22 +110,22 @@ class Family(Protocol):
         """
 
     def writes(self, change: Change) -> Iterator[Writes]:
-        """The pieces of a change as writes to the store, in order; without the drop of the section."""
+        """The pieces of a change as writes to the store, in order, without the drop of the section."""
 
     def flush(self) -> None:
-        """Write all changes to the store for a materialisation. All changes are checkpointed at that time."""
+        """Write all changes to the store for a new base. By then all changes are checkpointed."""
 
     def migration(self) -> Iterator[None]:
-        """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""
+        """Rewrite the store's content of former types, some with each step; epochs may run between two steps."""
 
     def dump(self) -> Iterator[Change]:
-        """The complete family, from memory and store, in the form that `apply` takes: the heap backend's materialisation."""
+        """The complete family, from memory and store, in the form that `apply` takes: a base of the heap backend."""
 
 
 class SortedMemory:
     """An ordered store in memory, for the heap backend.
 
-    Sorted keys lie in blocks, so that an insertion moves part of a block only.
+    Sorted keys lie in blocks, so that an insertion moves only part of a block.
     """
 
     on_disk = False
@@ -148,7 +148,7 @@ class SortedMemory:
         return list(map(self._values.get, keys))
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """The whole values: reading a stub would not be quicker."""
+        """Return whole values: reading a stub would not be faster."""
         return self.get_many(keys), set()
 
     def keeps_apart(self, prefix: bytes) -> bool:
@@ -242,10 +242,10 @@ def migrate(
         store: The store, with checkpointed content only.
         start: The first key.
         end: The key after the last.
-        migrated: Returns the new form of a value, given with its key; None: it stays.
+        migrated: Returns the new form of a value, given its key; None: it stays.
     """
     while True:
-        # A scan shows the store as of its begin, so each step needs one of its own.
+        # Each step needs its own scan: a scan shows the store as of its start.
         rows = list(islice(store.scan(start, end), _MIGRATED))
         if not rows:
             return

@@ -1,4 +1,4 @@
-"""Runs: parts of a file that are read at once."""
+"""Runs: adjacent parts of a file that are read at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P = TypeVar("P", bound=_Part)
 
 
 def in_runs(parts: Iterable[P], most: int, gap: int = 0) -> Iterator[list[P]]:
-    """Join parts, sorted by offset, to runs of up to ``most`` bytes, with gaps of up to ``gap`` bytes between two parts."""
+    """Group parts, sorted by offset, into runs of up to ``most`` bytes, with gaps of up to ``gap`` bytes."""
     run: list[P] = []
     for part in parts:
         if run and (part.offset - run[-1].end > gap or part.end - run[0].offset > most):

@@ -1,4 +1,4 @@
-"""Temporary directories for what does not fit into memory, which may be large, and go though their process is killed."""
+"""Temporary directories for data that exceeds memory; they are deleted even after their process was killed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["scratch_directory"]
 
 _PREFIX = "holdfast-scratch-"
 _NEW_S = 60.0
-"""A younger directory may not be locked yet."""
+"""Seconds; a younger directory may not be locked yet."""
 
 
 @contextmanager
 def scratch_directory(within: str) -> Iterator[str]:
-    """A new directory, deleted at the end; those that killed processes have left in ``within`` are deleted now."""
+    """A new directory, deleted at the end; first deletes those that killed processes left in ``within``."""
     _sweep(within)
     directory = tempfile.mkdtemp(prefix=_PREFIX, dir=within)
     lock = HostLock(directory)
@@ -37,10 +37,10 @@ def _sweep(within: str) -> None:
     for name in os.listdir(within):
         if name.startswith(_PREFIX):
             path = os.path.join(within, name)
-            with suppress(OSError):  # it is gone
+            with suppress(OSError):  # it is gone already
                 status = os.lstat(path)
                 if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-                    continue  # another user has planted it: its lock may lead to a file of this user
+                    continue  # planted by another user: its lock may be a link to a file of this user
                 if time.time() - status.st_mtime > _NEW_S:
                     lock = HostLock(path)
                     if lock.acquire(patience=-1):

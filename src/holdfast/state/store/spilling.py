@@ -1,4 +1,4 @@
-"""SpillingStore: an ordered store that begins in memory, and moves to a RocksDB on disk when it has grown."""
+"""SpillingStore: an ordered store that starts in memory, and moves to a RocksDB on disk when it has grown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.state.store.store import RocksDBStore
 __all__ = ["SpillingStore"]
 
 _ENTRY = 220
-"""Approximate memory of a row beyond the bytes of its key and value."""
+"""Approximate memory of a row besides the bytes of its key and value."""
 _AT_ONCE = 10_000
 _SCANNED = {
     _O.BLOCK_SIZE.key: "64kb",
@@ -24,11 +24,11 @@ _SCANNED = {
     _O.WRITE_BUFFER_SIZE.key: "32mb",
     _O.MAX_OPEN_FILES.key: "64",
 }
-"""Settings of RocksDB by which its memory does not grow with its files."""
+"""Settings that keep RocksDB's memory from growing with its files."""
 
 
 class SpillingStore:
-    """Rows in memory up to a bound, and then all of them in RocksDB: an `holdfast.state.store.ordered.OrderedStore`."""
+    """Rows in memory up to a limit, then all of them in RocksDB: an `holdfast.state.store.ordered.OrderedStore`."""
 
     on_disk = True
 
@@ -36,9 +36,9 @@ class SpillingStore:
         """Start without rows.
 
         Args:
-            directory: Where a directory is made for RocksDB, if need be.
-            settings: Those of RocksDB; the sizes of blocks and buffers are this store's own.
-            most: The most memory of the rows, in bytes, approximately.
+            directory: The directory in which RocksDB gets one of its own, when the rows move to it.
+            settings: Settings of RocksDB, except the sizes of blocks and buffers, which this store chooses.
+            most: Approximate limit of the rows' memory, in bytes.
         """
         self._directory = directory
         self._settings = {**settings, **_SCANNED}
@@ -60,7 +60,7 @@ class SpillingStore:
         return self._rows.get_many(keys)
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """The values of these keys, some of them replaced by their stubs, and where."""
+        """The values of these keys, with stubs in place of some of them, and where."""
         return self._rows.get_stubs(keys, kind)
 
     def keeps_apart(self, prefix: bytes) -> bool:
@@ -92,7 +92,7 @@ class SpillingStore:
         return self._rows.first_key(start, end)
 
     def spill(self) -> None:
-        """Move all rows to disk; what is written from now on goes there, too."""
+        """Move all rows to disk; later writes go there, too."""
         if self._disk is None:
             rows = self._memory.rows()
             with self._remedy():

@@ -64,7 +64,7 @@ _DEFAULTS: dict[ConfigOption[Any], str] = {
 """Flink's defaults, except the bloom filter, which speeds up the first lookup of new keys, and the size of level 1."""
 
 _UNCOUNTED = "uncounted"
-"""Subdirectory of a store that holds parts of files (see `RocksDBStore.expect_parts`)."""
+"""Subdirectory of a store that marks it as containing parts of files (see `RocksDBStore.expect_parts`)."""
 _UNCOUNTED_OPTIONS = """[Version]
   rocksdb_version=10.4.2
   options_file_version=1.1
@@ -75,21 +75,21 @@ _UNCOUNTED_OPTIONS = """[Version]
 """
 _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
 _STALLED = ("Write stall", "Writes have been stopped")
-"""In the errors of a write, and of a flush, for which RocksDB would have waited."""
+"""Texts in the errors of a write or a flush that RocksDB refuses because it would have to wait."""
 _STALL_S, _MOST_STALL_S = 0.001, 0.016
-"""Pause before these are tried again: the first one, and the longest."""
+"""Pause in seconds before the call is tried again: the first one, and the longest."""
 _COMPACTION = "rocksdb:low"
-"""The name of RocksDB's threads that compact."""
+"""The name of RocksDB's compaction threads."""
 _NICE = 15
-"""Their priority, of 0 to 19: a thirtieth of the processor time that a task has, if there is not enough for both."""
+"""Their nice value (0 to 19): if processors are short, they get a thirtieth of a task's share."""
 _LITTLE = 8 << 20
-"""Bytes of rows whose flush takes little time."""
+"""Bytes of rows that are flushed quickly."""
 _LEVEL_0_FILES = 8
-"""Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
+"""Level-0 files that start a compaction: half of level 1, so that each of them causes fewer bytes to be rewritten."""
 _PART, _LAZY_PART = 16, 512
-"""Rows of a scan whose values are read at once, but for the first ones; while they are fetched from the storage."""
+"""Rows of a scan whose values are read at once, after a smaller start: usually, and while files are still being fetched."""
 _BUFFER_FILTER_SHARE = 0.1
-"""The size of a write buffer's Bloom filter, as a part of the buffer."""
+"""The size of a write buffer's Bloom filter, as a fraction of the buffer."""
 _LEVELS = 7
 """Levels of a store (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
@@ -145,7 +145,7 @@ def _options(settings: Mapping[str, str], path: str = "") -> Options:
     table.set_block_size(value(_O.BLOCK_SIZE, 1))
     if value(_O.USE_BLOOM_FILTER):
         table.set_bloom_filter(value(_O.BLOOM_FILTER_BITS_PER_KEY, 1), False)
-        # Half of the lookups of a growing state are for keys that the write buffer does not have.
+        # Half of a growing state's lookups are for keys that are not in the write buffer.
         options.set_memtable_whole_key_filtering(True)
         options.set_memtable_prefix_bloom_ratio(_BUFFER_FILTER_SHARE)
     options.set_block_based_table_factory(table)
@@ -159,7 +159,7 @@ def _options(settings: Mapping[str, str], path: str = "") -> Options:
     options.set_target_file_size_base(value(_O.TARGET_FILE_SIZE_BASE, 1))
     options.set_level_compaction_dynamic_level_bytes(value(_O.USE_DYNAMIC_LEVEL_SIZE))
     compression = getattr(DBCompressionType, choice(_O.COMPRESSION, _COMPRESSIONS, "_COMPRESSION"))()
-    # A base hardly has files of level 0, and the next compaction compresses their rows.
+    # A base has hardly any files of level 0, and the next compaction compresses their rows.
     options.set_compression_per_level([DBCompressionType.none(), *[compression] * (_LEVELS - 1)])
     options.set_compaction_style(getattr(DBCompactionStyle, choice(_O.COMPACTION_STYLE, _STYLES))())
     options.set_max_log_file_size(value(_O.LOG_MAX_FILE_SIZE, 0))
@@ -185,12 +185,12 @@ class RocksDBStore:
         """Open the store.
 
         Args:
-            path: Its directory.
-            settings: Those of RocksDB.
+            path: The store's directory.
+            settings: Settings of RocksDB.
             compacts: Whether RocksDB compacts it in the background, as after `compact_from_now_on`.
-            read_only: Whether it is not written.
-            lazy: Its files that are not complete; it must not compact meanwhile.
-            explain: Called when an access fails; may raise a more exact error.
+            read_only: Whether it is never written.
+            lazy: Those of its files that are not complete; the store must not compact meanwhile.
+            explain: Called when an access fails; may raise a more precise error.
         """
         self.path = path
         self.damaged = False
@@ -203,7 +203,7 @@ class RocksDBStore:
         os.makedirs(path, exist_ok=True)
         options = _options(settings, path)
         options.set_disable_auto_compactions(not compacts)
-        # Without the second mention of the options, a store that exists would keep those with which it was written.
+        # Without naming the options twice, an existing store would keep those that it was written with.
         families = None if read_only else {"default": options}
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
@@ -213,7 +213,7 @@ class RocksDBStore:
             raise OSError(f"the local store {path} cannot be opened: {error}") from error
         if not read_only:
             _put_compaction_last()
-        # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
+        # No write-ahead log: rows lost in a crash are replayed from the checkpoint's deltas.
         without_log = WriteOptions()
         without_log.disable_wal = True
         without_log.no_slowdown = True
@@ -239,11 +239,11 @@ class RocksDBStore:
             OSError: the store cannot be read; `damaged` becomes True.
         """
         if self.lazy is not None:
-            self.lazy.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
+            self.lazy.need_keys(filter(self._db.key_may_exist, keys))  # asks the Bloom filters
         return self._with_values(self._read(lambda: self._look_up(keys)))
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
-        """As `get_many`, but of values in blob files that were written with a stub of this kind, the stub; and where.
+        """Like `get_many`, but values in blob files that have a stub of this kind are replaced by it; also returns where.
 
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
@@ -255,7 +255,7 @@ class RocksDBStore:
         return self._with_values(found), places
 
     def _with_values(self, found: list[bytes | None]) -> list[bytes | None]:
-        """What RocksDB holds, with values in place of blobs."""
+        """Replace the blobs among values of RocksDB by their values."""
         if self.lazy is not None:
             self.lazy.need_values(blobs_in(found))
         with self._watched():
@@ -265,7 +265,7 @@ class RocksDBStore:
         return self._db[keys]  # type: ignore[no-any-return]
 
     def _read(self, read: Callable[[], T]) -> T:
-        """Read; blocks that turn out to be lacking are fetched."""
+        """Read; fetch blocks that turn out to be missing, and read again."""
         while self.lazy is not None:
             try:
                 return read()
@@ -283,7 +283,7 @@ class RocksDBStore:
     def write(
         self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = (), stubs: Mapping[bytes, bytes] = NO_STUBS
     ) -> None:
-        """Put and delete rows, atomically, as an `OrderedStore`; no value begins with `MARKER` of `blob_file`.
+        """Put and delete rows, atomically, see `OrderedStore`. No value may begin with `MARKER` of `blob_file`.
 
         Raises:
             OSError: the store cannot be written; `damaged` becomes True.
@@ -301,7 +301,7 @@ class RocksDBStore:
 
     def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
         def write() -> None:
-            batch = WriteBatch(raw_mode=True)  # it serves for one attempt
+            batch = WriteBatch(raw_mode=True)  # a batch can be written only once
             for key, value in puts:
                 batch.put(key, value)
             for key in deletes:
@@ -319,9 +319,9 @@ class RocksDBStore:
         self._when_possible(lambda: self._db.delete_range(start, end, self._unlogged))
 
     def _when_possible(self, call: Callable[[], None]) -> None:
-        """Write, or flush, and wait while RocksDB takes no rows because its flushes and compactions are behind.
+        """Write or flush; wait while RocksDB takes no rows because its flushes and compactions are behind.
 
-        The wait is here, because RocksDB's own one never ends if a flush fails meanwhile, as on a full disk.
+        RocksDB's own wait is not used: it never ends if a flush fails meanwhile, for example on a full disk.
         """
         failed, pause = False, _STALL_S
         with self._watched():
@@ -335,18 +335,18 @@ class RocksDBStore:
                         raise OSError(
                             "it takes no rows, because a flush or compaction failed; its file LOG says why"
                         ) from error
-                # Most of these errors come back from the next attempt, which builds the whole batch again.
+                # Retrying too early mostly fails again, and each attempt builds the whole batch.
                 while not (failed := self._has("background-errors")) and self._has("is-write-stopped"):
                     time.sleep(_STALL_S)
                 time.sleep(pause)
                 pause = min(2 * pause, _MOST_STALL_S)
 
     def _has(self, what: str) -> bool:
-        """Whether a number that RocksDB tells is not zero."""
+        """Whether a property of RocksDB is not zero."""
         return bool(self._db.property_int_value(f"rocksdb.{what}"))
 
     def _flushed(self) -> bool:
-        """Whether no write buffer but the one in use is left to be flushed."""
+        """Whether no write buffer is left to be flushed, except the one in use."""
         return not self._has("num-immutable-mem-table")
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -363,7 +363,7 @@ class RocksDBStore:
         return next((key for key, _ in self._rows(start, end)), None)
 
     def _rows(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """What RocksDB holds in ``[start, end)``."""
+        """The content of RocksDB in ``[start, end)``, with blobs."""
         rows = self._iterator(end)
         if self.lazy is not None:
             until = self.lazy.need_range(start, end)
@@ -374,7 +374,7 @@ class RocksDBStore:
             start = until
         yield from _from(rows, start)
         with self._watched():
-            rows.status()  # an iterator ends silently at corrupt data
+            rows.status()  # raises for corrupt data, at which an iterator ends silently
 
     def _between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
         rows = self._iterator(end)
@@ -394,7 +394,7 @@ class RocksDBStore:
         return self.get_many([META])[0]
 
     def set_meta(self, value: bytes) -> None:
-        """Store metadata beside the rows; it becomes durable no earlier than preceding writes."""
+        """Store metadata beside the rows; it never becomes durable before writes that precede it."""
         self.write([(META, value)])
 
     def checkpoint(self, directory: str) -> None:
@@ -414,9 +414,9 @@ class RocksDBStore:
                 self._blobs.delete_flushed()
 
     def flushed_ahead(self) -> bool:
-        """Whether a flush takes little time. If not, one begins in RocksDB's threads; later calls tell when it is over."""
+        """Whether a flush would be quick. If not, one starts in RocksDB's threads; call again to learn when it is over."""
         with self._watched():
-            if self._ahead:  # a flush that failed is found by the next one
+            if self._ahead:  # if that flush failed, the next one will fail, too
                 self._ahead = not (self._flushed() or self._has("background-errors"))
                 return not self._ahead
             if self._db.property_int_value("rocksdb.cur-size-all-mem-tables") <= _LITTLE:
@@ -439,7 +439,7 @@ class RocksDBStore:
     def sort_by_itself(self, file_size: int) -> None:
         """Let RocksDB compact level 0 in its own threads, into files of at most ``file_size`` bytes."""
         size = min(file_size, self._file_size)
-        # RocksDB moves files without overlap unchanged; this additional file spans all keys, so that it rewrites them.
+        # RocksDB moves files without overlap unchanged. This additional file spans all keys, so RocksDB must rewrite them.
         self.write([(META, self.meta or b"")], [END])
         self.flush()
         with self._watched():
@@ -460,10 +460,10 @@ class RocksDBStore:
 
     @staticmethod
     def expect_parts(path: str) -> None:
-        """Prepare a closed store for files of which parts are missing (`holdfast.state.snapshots.sst_parts`).
+        """Prepare a closed store for files with missing parts (`holdfast.state.snapshots.sst_parts`).
 
-        Their properties count entries that they lack, so RocksDB must not compare the numbers when it compacts them. Only a
-        file of options can tell it.
+        Their properties also count the missing entries, so RocksDB must not verify record counts in compactions. This can be
+        set only in a file of options.
         """
         directory = os.path.join(path, _UNCOUNTED)
         os.makedirs(directory, exist_ok=True)
@@ -483,7 +483,7 @@ class RocksDBStore:
 
 
 def _put_compaction_last() -> None:
-    """Let RocksDB's threads that compact give way to the tasks, where the system can tell threads apart (Linux)."""
+    """Give RocksDB's compaction threads a lower priority than tasks, where threads have priorities of their own (Linux)."""
     with suppress(OSError):
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/comm") as file:
@@ -492,7 +492,7 @@ def _put_compaction_last() -> None:
 
 
 def _from(rows: Any, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of an iterator of RocksDB from ``start`` on; ask for its status afterwards."""
+    """The rows of a RocksDB iterator from ``start`` on; check its status afterwards."""
     rows.seek(start)
     while rows.valid():
         yield rows.key(), rows.value()

@@ -1,4 +1,4 @@
-"""Adds to the error of a damaged file whose state it holds: the operator and the names of its states."""
+"""Adds to the error of a damaged file whose state it holds: the operator, and its states by name."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from holdfast.state.stored.schema import ROWS, OperatorSchema
 __all__ = ["Naming", "with_content", "with_keyed_content", "with_remedy", "with_states"]
 
 Naming = Callable[[CorruptFile, Container[int]], CorruptFile]
-"""Adds to an error what the file holds, given with the ids of its states: `with_states` for one operator."""
+"""Adds to an error the states in the file, given their ids: `with_states` for one operator."""
 
 
 def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMetadata, remedy: str = "") -> CorruptFile:
-    """The error of a checkpoint's or savepoint's file, with what the file holds and what to do.
+    """Add to the error of a checkpoint's or savepoint's file what the file holds, and what to do.
 
     Args:
         error: The error.
-        storage: The storage to which the paths of the files are relative.
+        storage: The storage to which the files' paths are relative.
         checkpoint: The checkpoint.
-        remedy: What to do; a sentence without a capital.
+        remedy: What to do; a sentence that starts in lower case.
     """
     found = [
         f"{', '.join(map(repr, names))} of operator {operator.name!r} (uid {uid!r})"
@@ -38,13 +38,13 @@ def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMet
 def with_keyed_content(
     error: CorruptFile, storage: Storage, handles: Sequence[KeyedHandle], schemas: Mapping[str, Any], operator: str
 ) -> CorruptFile:
-    """The error of a file of an operator's keyed state, with what the file holds.
+    """Add to the error of a file of keyed state what the file holds.
 
     Args:
         error: The error.
-        storage: The storage to which the paths of the files are relative.
+        storage: The storage to which the files' paths are relative.
         handles: The operator's keyed state.
-        schemas: Its schemas as plain data, by the names in the handles.
+        schemas: The operator's schemas as plain data, by their names in the handles.
         operator: The operator, for messages.
     """
     names = list(dict.fromkeys(_keyed(handles, schemas, storage, error.path)))
@@ -53,13 +53,13 @@ def with_keyed_content(
 
 
 def with_states(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
-    """The error of a file of keyed state that is being restored, with what the file holds.
+    """Add to the error of a file of keyed state that is being restored what the file holds.
 
     Args:
         error: The error.
         states: The ids of the states in the file.
         where: The operator.
-        names: The names of its states by id.
+        names: The names of the operator's states, by id.
     """
     found = [repr(name) for number, name in sorted(names.items()) if number in states]
     content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
@@ -67,7 +67,7 @@ def with_states(error: CorruptFile, states: Container[int], where: str, names: M
 
 
 def with_remedy(error: CorruptFile, remedy: str) -> CorruptFile:
-    """The error with its remedy, a sentence without a capital."""
+    """Add the remedy to the error: a sentence that starts in lower case."""
     return CorruptFile(error.path, f"{error.reason}: {remedy}")
 
 

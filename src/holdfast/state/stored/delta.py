@@ -66,11 +66,13 @@ _MOST_TAIL = 1 << 16
 """Bounds of the first read at the end of a file, in bytes; it fetches the trailer and usually the whole index."""
 _READ_AT_ONCE = 8 << 20
 _CHANGE = 8 << 20
-"""Bytes of a section, before compression, that a reader gets as one change: a section may be much larger than memory."""
+"""Bytes of a section, before compression, that a reader gets as one change: sections may be much larger than memory."""
 _LARGE = 4 << 10
 """Size of a large piece, in bytes."""
 _FUTILE, _AGAIN = 8, 32
-"""After `_FUTILE` large pieces in a row that do not compress, only every `_AGAIN`-th of the section is tried."""
+"""After `_FUTILE` large pieces in a row that do not compress, compression is tried only on every `_AGAIN`-th piece of the
+section.
+"""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -85,9 +87,9 @@ class Piece(NamedTuple):
     last: int
     data: Data
     head: bytes = b""
-    """The keys of its rows, to be stored in the index, too; empty: they are not."""
+    """The keys of its rows, which the index then also stores; empty: it does not."""
     where: str = ""
-    """The file it was read from, for errors."""
+    """The file that it was read from, for errors."""
 
 
 class LeftPiece(NamedTuple):
@@ -97,14 +99,14 @@ class LeftPiece(NamedTuple):
     last: int
     head: bytes
     start: int
-    """Where the piece begins in the file."""
+    """The piece's offset in the file."""
     length: int
     size: int
     checksum: int
 
 
 def in_memory(data: Data) -> int:
-    """The bytes of memory of a piece's data: none for a mapped file."""
+    """The memory of a piece's data, in bytes: none for a mapped file."""
     return 0 if isinstance(data, memoryview) and isinstance(data.obj, mmap) else len(data)
 
 
@@ -115,7 +117,7 @@ class Change(NamedTuple):
     dropped: bool
     pieces: Sequence[Piece]
     left: Sequence[LeftPiece] = ()
-    """Written pieces that a reader has left in the file."""
+    """Written pieces that the reader left in the file."""
 
 
 def cut(groups: Iterable[int], items: Iterable[T], enough: int, most: int) -> Iterator[tuple[list[int], list[T]]]:
@@ -124,11 +126,11 @@ def cut(groups: Iterable[int], items: Iterable[T], enough: int, most: int) -> It
     Args:
         groups: The key group of each item.
         items: The items.
-        enough: Items that make a piece of several key groups.
+        enough: Number of items that completes a piece of several key groups.
         most: The most items of one key group per piece.
 
     Yields:
-        Per piece, its runs ``[key group, number of items, next key group, ...]``, and its items in their order.
+        Per piece, its runs ``[key group, number of items, next key group, ...]``, and its items in order.
     """
     by_group: defaultdict[int, list[T]] = defaultdict(list)
     for group, item in zip(groups, items):
@@ -171,7 +173,7 @@ class _SectionEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _Placed = tuple[int, _Entry]
-"""A piece, and where it begins in the file."""
+"""A piece, and its offset in the file."""
 _unpack_index = msgspec.msgpack.Decoder(list[_SectionEntry]).decode
 
 
@@ -228,7 +230,7 @@ def put_delta(storage: Storage, path: str, data: bytes, checksum: bytes) -> Inde
 
 
 class StoredDelta(NamedTuple):
-    """A delta whose pieces are as they were stored."""
+    """A delta whose pieces keep their stored form."""
 
     pieces: Data
     sections: list[_SectionEntry]
@@ -251,7 +253,7 @@ def read_stored(storage: Storage, handle: IndexedFile | InlineFile, mapped: memo
 
 
 def pack_joined(deltas: Sequence[StoredDelta]) -> tuple[bytes, bytes]:
-    """Build the content of one delta from adjacent ones: the changes of the first, then those of the second, and so on.
+    """Build the content of one delta from adjacent ones, with the changes of the first, then of the second, and so on.
 
     Returns its bytes and the checksum for its handle.
     """
@@ -271,8 +273,8 @@ def read_delta(
         storage: The storage with the file.
         handle: The file.
         groups: The wanted key groups; None: all.
-        mapped: The file in memory, e.g. mapped. Pieces that are not compressed are then views of it.
-        leaves: Whether the pieces of a section that have a head are left in the file.
+        mapped: The file in memory, e.g. mapped. Uncompressed pieces are then views of it.
+        leaves: Whether a section's pieces with a head stay in the file.
 
     Raises:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
@@ -283,7 +285,7 @@ def read_delta(
 
 
 def open_piece(piece: _Entry | LeftPiece, body: memoryview, where: str) -> Data:
-    """Verify and unpack a piece that has been read from its file (``where``, for errors).
+    """Verify and unpack a piece read from its file (``where``, for errors).
 
     Raises:
         CorruptFile: it is altered.
@@ -298,7 +300,7 @@ def _verify(piece: _Entry | LeftPiece, body: memoryview, where: str) -> None:
 
 
 def stored_sizes(storage: Storage, handle: IndexedFile | InlineFile) -> list[tuple[int, int]]:
-    """The state ids of a file's sections, each with the stored bytes of its pieces. Reads only the index.
+    """The stored bytes of each section's pieces, with the state's id, in a file. Reads only the index.
 
     Raises:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
@@ -365,7 +367,7 @@ class _Reader:
         return tail, index, ends
 
     def _sizes(self, tail: Data) -> tuple[int, int]:
-        """Read the index's stored and unpacked sizes from the trailer, whose checksum is verified later."""
+        """Read the index's stored and unpacked sizes from the trailer, which is not yet verified."""
         if len(tail) < _TRAILER.size:
             raise self._corrupt("the file is shorter than its trailer")
         length, unpacked, _, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
@@ -399,7 +401,7 @@ class _Reader:
             return _unpack_index(packed)
 
     def _bodies(self, placed: list[_Placed], tail: Data) -> Iterator[memoryview]:
-        """Fetch the stored bytes of these pieces: adjacent ones in one read, and none that ``tail`` already holds."""
+        """Fetch the stored bytes of these pieces: adjacent ones in one read, and nothing that ``tail`` already holds."""
         at = 0
         have = self._handle.size - len(tail)
         while at < len(placed):

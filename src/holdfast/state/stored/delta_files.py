@@ -1,4 +1,4 @@
-"""A delta log of files in the checkpoint storage, one file per changed epoch; small ones are stored in their handles."""
+"""The delta log as files in the checkpoint storage, one file per changed epoch; small deltas are stored in their handles."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["DeltaFiles", "damaged_files", "verify_contents", "verify_data"]
 _LEAST_MAPPED = 1 << 20
 """Size of the smallest file that is mapped, in bytes."""
 _MOST_MAPPED = 256
-"""The most files that are mapped at a time: each takes a file descriptor."""
+"""The most files mapped at a time: each takes a file descriptor."""
 _LARGEST_KEPT = 64 << 10
-"""Size of the largest file that is kept in memory, in bytes."""
+"""Size of the largest file to keep in memory, in bytes."""
 _MOST_KEPT = 4 << 20
 """Limit of the files kept in memory, in bytes."""
 
@@ -37,11 +37,11 @@ _MOST_KEPT = 4 << 20
 class DeltaFiles:
     """The changes of each epoch, in the checkpoint storage.
 
-    It keeps its latest small files in memory, so merging them reads nothing from the storage.
+    The latest small files stay in memory, so merging them reads nothing from the storage.
 
     Args:
         storage: The checkpoint storage.
-        inline: Deltas up to this size, in bytes, are stored in their handle, and so in the checkpoint's metadata.
+        inline: Deltas up to this size, in bytes, are stored in their handles, and so in the checkpoint's metadata.
     """
 
     def __init__(self, storage: Storage, inline: int) -> None:
@@ -55,7 +55,7 @@ class DeltaFiles:
         return self._put(path, *pack_delta(changes))
 
     def stored(self, handle: Handle) -> StoredDelta:
-        """Read a delta to `join` it with others.
+        """Read a delta in order to `join` it with others.
 
         Raises:
             CorruptFile: the file is missing or altered.
@@ -95,7 +95,7 @@ class DeltaFiles:
 
 
 class _LatestFiles:
-    """The latest small files by path. Used by the task's thread and by that of its merges."""
+    """The latest small files by path. Used by the task's thread and by the thread of its merges."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,7 +166,7 @@ def _verify(storage: Storage, handle: FileHandle) -> None:
 
 
 def verify_data(storage: Storage, handle: FileHandle, data: bytes) -> None:
-    """Verify the whole content of a file that was read.
+    """Verify the complete content of a file.
 
     Raises:
         CorruptFile: it is not what was written.

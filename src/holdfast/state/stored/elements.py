@@ -1,4 +1,4 @@
-"""ElementForm: the stored form of the elements of operator state, which is one object per element."""
+"""ElementForm: the stored form of operator state, whose elements are stored one by one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Read = Callable[[bytes], Any]
 
 
 def unreadable(what: str, error: Exception, types: str = "") -> HoldfastError:
-    """The error for stored content that cannot be read as the program declares its state.
+    """The error for stored content that does not read as the program declares its state.
 
-    Declared types are compared before any input is read. What remains are pickles, and single values that the new type
+    Declared types are compared before any input is read. So this is about pickles, and about single values that the new type
     would change.
 
     Args:
         what: The content and its place.
-        error: What reading it raised.
-        types: The stored and the declared type, a line each.
+        error: The error that reading raised.
+        types: The stored and the declared type, one per line.
     """
     if isinstance(error, HoldfastError):
         return error
@@ -50,7 +50,7 @@ class ElementForm:
 
     @staticmethod
     def of_entries(key: TypeInformation[Any] | None, value: TypeInformation[Any] | None) -> ElementForm:
-        """The form of map entries, each as a map of its own. Without both types, they are pickled pairs."""
+        """The form of map entries, each stored as a map of one entry. Unless both types are declared, it pickles pairs."""
         if key is None or value is None or key.is_pickled or value.is_pickled:
             return ElementForm(None)
         return ElementForm(MapTypeInfo(key, value))
@@ -64,13 +64,13 @@ class ElementForm:
         return pickling.dumps(element) if self._declared is None else _pack(self._declared.encode(element))
 
     def keeps(self, stored: Mapping[str, Any] | None) -> bool:
-        """Whether elements of a stored type need not be written again."""
+        """Whether elements stored with this type need not be written again."""
         if stored is None or self.snapshot is None:
             return stored is self.snapshot
         return same_type(stored, self.snapshot)
 
     def judge(self, stored: Mapping[str, Any] | None) -> Verdict:
-        """Judge whether elements of a stored type can become elements of this form's type; None: pickles."""
+        """Judge whether elements of a stored type (None: pickles) can become elements of this form's type."""
         if self.keeps(stored):
             return AsIs()
         if stored is None:
@@ -122,5 +122,5 @@ class ElementForm:
 
 
 def _fitted(declared: TypeInformation[Any], element: Any) -> Any:
-    """A pickled element as one of a declared type; entries of maps are pickled as pairs."""
+    """A pickled element as one of a declared type; map entries are pickled as pairs."""
     return declared.conform(dict([element]) if isinstance(declared, MapTypeInfo) and type(element) is tuple else element)

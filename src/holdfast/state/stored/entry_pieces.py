@@ -1,7 +1,7 @@
 """Pieces of entries: the stored form of entries of adjacent key groups in a delta or a dump.
 
-A piece of entries is a msgpack array of four arrays: prefixes of keys to drop, then keys to put, their values, and keys to
-delete. The keys lack the section's prefix.
+A piece is a msgpack array of four arrays: prefixes of keys to drop, then keys to put, their values, and keys to delete. The
+keys lack the section's prefix.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIST_NUMBER = 4
 """Length of a list chunk's number at the end of a key."""
 DROP, PUT, DELETE = range(3)
 Entry = tuple[int, bytes, bytes]
-"""Kind, stored key and value of one write: drop all keys with a prefix, put, or delete."""
+"""Kind, stored key and value of one write; kinds: drop all keys with a prefix, put, delete."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes], list[bytes]]).decode
@@ -69,7 +69,7 @@ def newest_entries(pieces: Iterable[Piece]) -> list[Piece]:
     newest: dict[bytes, bytes | None] = {}
     for piece in pieces:
         drops, keys, values, deletes = unpack_entries(piece)
-        if drops:  # a drop comes after what was written before it
+        if drops:  # a drop applies to what was written before it
             merged += _joined(newest)
             newest = {}
             merged.append(piece)
@@ -94,7 +94,7 @@ def sizes_by_key(piece: Piece) -> Iterator[tuple[bytes, int]]:
 
 
 def _owner(stored: bytes) -> bytes:
-    r"""The key in a stored key without section and key group: a map's entry is one more canonical form, a list's 4 bytes.
+    r"""The key in a stored key without section and key group. A map's entry is one more canonical form, a list's is 4 bytes.
 
     >>> _owner(b"\xa4anna\xa6coffee") == _owner(b"\xa4anna" + bytes(4)) == b"\xa4anna"
     True

@@ -47,7 +47,7 @@ _STATE = struct.Struct(">H")
 _SLICE = struct.Struct(">HQ")
 _GROUP = struct.Struct(">H")
 GROUP_SIZE: Final = _GROUP.size
-"""The bytes of a key group in a key, behind the section's prefix."""
+"""Bytes of the key group in a key, right after the section's prefix."""
 _SIGN = 1 << 63
 
 

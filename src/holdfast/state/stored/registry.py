@@ -58,7 +58,7 @@ class OperatorSchemaRegistry:
         return self.schema.states[name]
 
     def outside(self, state: str, position: int) -> str:
-        """The name of the state with the content of a column that lies outside of its rows, added if new."""
+        """The name of the state with a column's content outside of its rows; the state is added if new."""
         self.schema = self.schema.with_outside(state, position)
         return outside_name(state, self.schema.states[state].columns[position].name)
 

@@ -62,16 +62,16 @@ VALUES = "values"
 
 _MOST_STATES = (1 << 16) - 1
 _FIRST_ENTRIES = 1 << 15
-"""Ids from here on belong to entries, or large values, of columns."""
+"""Ids from here on belong to states with entries, or large values, of columns."""
 _MOST_COLUMNS = 1 << 10
-"""The number of columns per state with a reserved id for their entries or large values."""
+"""Columns per state that have a reserved id for their entries or large values."""
 _WHOLE_NUMBERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
 """Integer types, in order of width."""
 
 
 @dataclass(frozen=True)
 class AsIs:
-    """The stored form already is that of the declaration."""
+    """The stored form is already that of the declaration."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class AfterMigration:
     """Every stored value can be converted to the declaration."""
 
     change: str
-    """The effect of the conversion."""
+    """What the conversion changes."""
 
 
 @dataclass(frozen=True)
 class Incompatible:
-    """The stored values cannot be converted to the declaration."""
+    """Stored values cannot be converted to the declaration."""
 
     reason: str
 
@@ -93,20 +93,20 @@ Verdict = Union[AsIs, AfterMigration, Incompatible]
 
 
 class FormerTypes(msgspec.Struct, frozen=True):
-    """Types that a column had before its present ones."""
+    """Types that a column had before the present ones."""
 
     types: tuple[dict[str, Any], ...]
-    """As `ColumnSchema.types`."""
+    """The same as `ColumnSchema.types`."""
     until: int
     """The first schema version that no longer has them."""
 
 
 class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One state of the user or of an operator: a column in the rows of a `StateSchema`. Its position there is its id."""
+    """One state of the user or of an operator: a column in the rows of a `StateSchema`. Its position is its id there."""
 
     name: str
     kind: str
-    """Flink's kinds: value, list, map, reducing, aggregating."""
+    """Flink's kind: value, list, map, reducing or aggregating."""
     types: tuple[dict[str, Any], ...] = ()
     """Serializer snapshots of the declared types (two for a map); empty: values are pickled."""
     ttl: bool = False
@@ -126,11 +126,11 @@ class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.former[-1].until if self.former else self.since
 
     def history(self, version: int) -> list[tuple[dict[str, Any], ...]]:
-        """The types of rows written by a schema version, and all later ones; the last are the present types."""
+        """The types of rows written by a schema version, then each later version of them; the last are the present types."""
         return [*(each.types for each in self.former if version < each.until), self.types]
 
     def since_types(self, earlier: ColumnSchema) -> list[tuple[dict[str, Any], ...]]:
-        """The types of an earlier form of this column, and all later ones."""
+        """The types of an earlier form of this column, then each later version of them."""
         return [*(each.types for each in self.former[len(earlier.former) :]), self.types]
 
     def continues(self, earlier: ColumnSchema, version: int) -> bool:
@@ -148,7 +148,7 @@ class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _same_form(types: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether values of these types have one stored form. Defaults may differ, since each subtask computes its own."""
+    """Whether values of these types have the same stored form. Defaults may differ, since each subtask computes its own."""
     return types == others or [*map(without_hints, types)] == [*map(without_hints, others)]
 
 
@@ -235,10 +235,10 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, version=version, states={**self.states, name: new})
 
     def with_outside(self, state: str, position: int) -> OperatorSchema:
-        """The schema with a state for the content of a column that lies outside of its rows (`outside_name`).
+        """The schema with a state for a column's content outside of its rows (`outside_name`).
 
-        A subtask's data determine when a column outgrows its rows. The id therefore depends on the column alone. The form
-        of rows does not change, so the version stays.
+        When a column outgrows its rows depends on a subtask's data, so the id must depend on the column alone. The form of
+        rows stays the same, and so does the version.
         """
         rows = self.states[state]
         column = rows.columns[position]
@@ -273,7 +273,7 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, version=version, states={**self.states, state: changed})
 
     def with_types(self, state: str, position: int, types: tuple[dict[str, Any], ...]) -> OperatorSchema:
-        """The schema with other types of a column, from a new version on."""
+        """The schema in which a column has other types, from a new version on."""
         version = self.version + 1
         known = self.states[state]
         old = known.columns[position]
@@ -308,7 +308,7 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def evolved(self) -> str:
-        """A hash of all changes of types. A store with rows of the new types fits only schemas with the same hash."""
+        """A hash of all changes of types. A store with rows of new types fits only schemas with the same hash."""
         changes = [
             (name, n, c.former) for name, s in sorted(self.states.items()) for n, c in enumerate(s.columns) if c.former
         ]
@@ -321,7 +321,7 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def outside_name(state: str, column: str) -> str:
-    """The name of the state with the content of a column that lies outside of its rows: entries, or large values."""
+    """The name of the state with a column's content outside of its rows: entries, or large values."""
     return f"{state}/{column}"
 
 
@@ -347,7 +347,7 @@ def judge_column(stored: ColumnSchema, declared: ColumnSchema) -> Verdict:
 
 
 def refusal(where: str, verdict: Incompatible, stored: object, declared: object) -> IncompatibleState:
-    """The error of a state that does not fit its declaration; ``where`` names the state and its operator."""
+    """The error for a state that does not fit its declaration; ``where`` names the state and its operator."""
     return IncompatibleState(
         f"{where} cannot be used as the program declares it: {verdict.reason}.\n"
         f"    stored:   {stored}\n    declared: {declared}\n"
@@ -396,7 +396,7 @@ def restored_schema(where: str, schemas: Sequence[Any]) -> OperatorSchema:
 
 
 def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
-    """Join the schemas, e.g. of redistributed subtasks, to one that reads all their data; None if two of them contradict.
+    """Merge schemas, e.g. of redistributed subtasks, into one that reads all their data; None if two of them contradict.
 
     Subtasks of one program may be at different versions, and different columns may have outgrown their rows.
     """
@@ -407,7 +407,7 @@ def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
             if state.kind in (ENTRIES, VALUES):
                 states.setdefault(name, state)
     for name, state in states.items():
-        if state.kind == VALUES:  # its column belongs to the rows, in whichever schema they are
+        if state.kind == VALUES:  # the column belongs to the rows, in whichever schema they are
             rows, column = name.split("/", 1)
             columns = tuple(each for each in states[rows].columns if each.name == column)
             states[name] = msgspec.structs.replace(state, columns=columns)

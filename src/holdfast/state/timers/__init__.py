@@ -1,1 +1,1 @@
-"""Timers: at most one per key, namespace and time, in memory for the near future and in the store for the rest."""
+"""Timers: at most one per key, namespace and time. The near future is in memory, the rest in the store."""

@@ -45,7 +45,7 @@ _NUMBER = struct.Struct(">Q")
 _COUNTS = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _MOST_REMOVED = 4096
-"""Up to this many removed timers in a bucket's chunks, a merge is not worth its cost."""
+"""Up to this many removed timers in a bucket's chunks, rewriting them is not worth its cost."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[list[int], bytes, bytes | None, list[int], bytes, bytes | None]).decode
@@ -73,7 +73,7 @@ class TimerList(NamedTuple):
         return list(zip(self.times, owners, strict=True))
 
     def moved(self, by: int) -> TimerList:
-        """The same timers, ``by`` ms later."""
+        """The same timers, later by this many ms."""
         return TimerList([time + by for time in self.times], self.keys, self.namespaces)
 
 
@@ -90,7 +90,7 @@ def unpack_change(data: Data) -> tuple[TimerList, TimerList]:
 
 @dataclass
 class _Chunks:
-    """The known facts about one bucket's chunks."""
+    """What is known about one bucket's chunks."""
 
     next: int = 0
     """The number of the next chunk."""
@@ -125,7 +125,7 @@ class TimerChunks:
         return self._timers(bucket, self._rows(bucket))
 
     def loading(self, bucket: int) -> Iterator[set[Timer]]:
-        """Load all timers of a bucket, those of one key group with each step, as they are then."""
+        """Load all timers of a bucket, one key group per step, as of the step."""
         prefix = section(self._state, bucket).prefix
         at, end = prefix, after(prefix)
         while (found := self._store.first_key(at, end)) is not None:
@@ -134,7 +134,7 @@ class TimerChunks:
             yield self._timers(bucket, [(key[len(prefix) :], value) for key, value in self._store.scan(group, at)])
 
     def _timers(self, bucket: int, rows: Iterable[tuple[bytes, bytes]]) -> set[Timer]:
-        """The timers in some rows of a bucket, whose keys lack its prefix."""
+        """Decode a bucket's rows, whose keys lack its prefix."""
         first = bucket << BUCKET_BITS
         timers: set[Timer] = set()
         chunks: list[bytes] = []
@@ -167,7 +167,7 @@ class TimerChunks:
         return time, (decode_key(key[: at - _SHORT.size]), decode_key(key[at:end]))
 
     def single_rows(self, timers: TimerList) -> list[bytes]:
-        """The keys of these timers, each in a row of its own."""
+        """The keys of these timers, one row per timer."""
         rows = []
         for group, members in self._by_group(timers.timers()).items():
             for time, owner in members:
@@ -184,7 +184,7 @@ class TimerChunks:
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers."""
         chunks = self._of(bucket)
-        if 2 * len(removed) > chunks.added + chunks.removed:  # most came and went before they could be stored
+        if 2 * len(removed) > chunks.added + chunks.removed:  # most of them were removed before they were stored
             removed = self.load(bucket).intersection(removed)
         if added or removed:
             self._store.write(self._puts(bucket, added, removed))
@@ -193,7 +193,7 @@ class TimerChunks:
         self._merge_if_worth_it(bucket, chunks)
 
     def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
-        """Replace a bucket's timers, a part with each step; yields its size. Until the end the former are there, too."""
+        """Replace a bucket's timers, one part per step; yields its size. The former timers stay until the end."""
         prefix = section(self._state, bucket).prefix
         before = [key for key, _ in self._store.scan(prefix, after(prefix))]
         number = 0
@@ -212,7 +212,7 @@ class TimerChunks:
         self._chunks.pop(bucket, None)
 
     def _of(self, bucket: int) -> _Chunks:
-        """The facts about a bucket's chunks; its rows are scanned when it is first written to."""
+        """The facts about a bucket's chunks. The bucket is scanned at its first write."""
         known = self._chunks.get(bucket)
         if known is None:
             known = self._chunks[bucket] = _Chunks()
@@ -227,7 +227,7 @@ class TimerChunks:
         return known
 
     def _merge_if_worth_it(self, bucket: int, chunks: _Chunks) -> None:
-        """Rewrite the remaining timers as new chunks if most entries of the chunks concern removed timers."""
+        """Rewrite the remaining timers as new chunks if most entries of the chunks are about removed timers."""
         if chunks.removed > _MOST_REMOVED and 2 * chunks.removed > chunks.added:
             for _ in self.replacing(bucket, [self.load(bucket)]):
                 pass

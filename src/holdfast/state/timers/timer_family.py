@@ -1,7 +1,6 @@
 """The timers of one service as a family of the key space: their changes in deltas and dumps.
 
-There, timers of all buckets are stored together, in pieces by key group (`holdfast.state.timers.timer_chunks` has their
-form).
+A piece holds the timers of all buckets together, by key group (form: `holdfast.state.timers.timer_chunks`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PIECE = 4096
 _ENOUGH = 512
 """Timers per piece of several key groups."""
 _DENSE = 16_384
-"""Timers from which a bucket gets pieces of its own."""
+"""Number of timers from which a bucket gets pieces of its own."""
 _DUMPED = 1 << 17
 """Timers held in memory at a time during a dump."""
 _REPLAYED = 1 << 18
@@ -46,7 +45,7 @@ class TimerFamily(TimerQueue):
     def __init__(
         self, state: int, store: OrderedStore, groups_of: GroupsOf, *, namespaced: bool = False, bound: int = UNBOUNDED
     ) -> None:
-        """``namespaced``: the timers' owners are pairs of key and namespace."""
+        """``namespaced``: a timer's owner is a pair of key and namespace."""
         self._chunks = TimerChunks(state, store, groups_of, namespaced)
         super().__init__(self._chunks, bound)
         self._section = section(state)
@@ -90,7 +89,7 @@ class TimerFamily(TimerQueue):
                 self.applied()
 
     def applied(self) -> None:
-        """Complete the changes applied so far: only what they left reaches the queue or the store."""
+        """Complete the changes applied so far: only their result reaches the queue or the store."""
         changed, self._changed = self._changed, {}
         if self._bound < UNBOUNDED:
             self._store_all(changed)
@@ -99,18 +98,18 @@ class TimerFamily(TimerQueue):
         self.drain()
 
     def writes(self, change: Change) -> Iterator[Writes]:
-        """The pieces of a change as writes to the store, each timer in a row of its own."""
+        """The pieces of a change as writes to the store, one row per timer."""
         for piece in change.pieces:
             added, removed = unpack_change(piece.data)
             puts = [(key, b"") for key in self._chunks.single_rows(added)]
             yield Writes([], puts, self._chunks.single_rows(removed))
 
     def single_rows(self) -> list[bytes]:
-        """The keys of all timers, each in a row of its own, in order."""
+        """The keys of all timers in order, one row per timer."""
         return sorted(self._chunks.single_rows(TimerList.of(list(self.all()), self._namespaced)))
 
     def _store_all(self, changed: dict[Timer, bool]) -> None:
-        """Write changes of timers to the store, where those are gone that are not there afterwards."""
+        """Write changes of timers to the store: each timer exists afterwards (True), or does not."""
         buckets: defaultdict[int, tuple[list[Timer], list[Timer]]] = defaultdict(lambda: ([], []))
         for timer, there in changed.items():
             buckets[timer[0] >> BUCKET_BITS][not there].append(timer)
@@ -128,7 +127,7 @@ class TimerFamily(TimerQueue):
         return self.portions(self.groups_of)
 
     def portions(self, groups_of: GroupsOf) -> Iterator[Change]:
-        """All timers like `dump`, for the key groups that ``groups_of`` returns, some at a time."""
+        """All timers like `dump`, some at a time, in the key groups that ``groups_of`` returns."""
         timers = self.all()
         while part := list(islice(timers, _DUMPED)):
             yield Change(self._section, False, list(self._pieces(part, True, groups_of)))

@@ -1,4 +1,4 @@
-"""The ticks of a timing wheel: pending timers of the near future, by about a second each."""
+"""The ticks of a timing wheel: pending timers of the near future, in steps of about a second."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TimerTicks:
         return found
 
     def add(self, timer: Timer) -> bool:
-        """Add a timer; returns whether it was missing."""
+        """Add a timer; returns whether it is new."""
         held = self._ticks[timer[0] >> TICK_BITS]
         if timer in held:
             return False
@@ -67,7 +67,7 @@ class TimerTicks:
             ticks[timer[0] >> TICK_BITS].add(timer)
 
     def discard(self, timer: Timer) -> bool:
-        """Remove a timer; returns whether it was there."""
+        """Remove a timer; returns whether it existed."""
         held = self._ticks.get(timer[0] >> TICK_BITS)
         if held is None or timer not in held:
             return False
@@ -75,10 +75,10 @@ class TimerTicks:
         return True
 
     def take(self, last: int, enough: int) -> tuple[list[Timer], int]:
-        """Take the earliest ticks, up to the one of number ``last`` or until there are ``enough`` timers.
+        """Take the earliest ticks, up to number ``last`` or until there are ``enough`` timers.
 
         Returns:
-            The timers sorted by time, the earliest last; and the number of the last tick that was taken, if any.
+            The timers sorted by time, the earliest last; and the number of the last tick taken, if any.
         """
         taken: list[Timer] = []
         number = last
@@ -100,5 +100,5 @@ class TimerTicks:
         return max(map(_time_of, self._ticks[max(held)])) if held else None
 
     def _first(self) -> int | None:
-        """The number of the first tick with timers."""
+        """The number of the earliest tick with timers."""
         return min((number for number, timers in self._ticks.items() if timers), default=None)

@@ -2,8 +2,8 @@
 
 Pending timers are kept unsorted in buckets of about a minute. The bucket of the current time is in the timing wheel, by
 ticks of about a second, of which only the current one is sorted. So registering a timer costs one set insertion, however
-many timers exist. Under memory pressure, late buckets move to the local store. Before time reaches such a bucket, each
-epoch loads a portion of it into the wheel, so that no epoch waits for all of it. An epoch's registrations and removals go
+many timers exist. Under memory pressure, late buckets move to the local store. Before time reaches such a bucket, each epoch
+loads a portion of it into the wheel, so that no epoch has to wait for all of it. An epoch's registrations and removals go
 into its delta.
 """
 
@@ -26,9 +26,10 @@ BUCKET_BITS = 16
 TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
 _AT_ONCE = 8192
-"""Timers to move to the store, or load from it, at a time: more would be a pause, fewer would make small chunks."""
+"""Number of timers to move to the store, or load from it, at a time: more would be a pause, fewer would make small chunks.
+"""
 _MANY = 65_536
-"""Timers of a bucket from which on it is sorted tick by tick: sorting as many at once would be a pause."""
+"""Number of timers from which a bucket is sorted tick by tick: sorting this many at once would be a pause."""
 UNBOUNDED = 1 << 62
 """The bound of a queue that keeps all timers in memory."""
 _END = 1 << (63 - BUCKET_BITS)
@@ -49,20 +50,20 @@ class TimerStore(Protocol):
         """Load all timers of a bucket."""
 
     def loading(self, bucket: int) -> Iterator[set[Timer]]:
-        """Load all timers of a bucket in portions, each as it is then. Others may be written between two portions."""
+        """Load all timers of a bucket in portions, each as of its step. Others may be written between two portions."""
 
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
     def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
-        """Replace a bucket's timers in portions; yields the size of each. Until the end, the old ones remain."""
+        """Replace a bucket's timers in portions; yields the size of each. The old timers remain until the end."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
 
 
 class _Bucket:
-    """The pending timers of one bucket, wholly or partly in memory."""
+    """The pending timers of one bucket; some may be in the store only."""
 
     __slots__ = ("gone", "new", "removed", "stored", "timers")
 
@@ -112,7 +113,7 @@ class TimerQueue:
         """Active buckets with timers in the store, possibly already fired ones."""
 
     def __bool__(self) -> bool:
-        """Whether there are timers. A stored bucket counts even if all its timers may have been deleted."""
+        """Whether there are timers. A stored bucket counts even if all its timers may be deleted."""
         return bool(self._wheel) or any(b.timers or b.new or b.stored for b in self._buckets.values())
 
     @property
@@ -139,11 +140,11 @@ class TimerQueue:
         if bucket is None:
             _check_within(time)
             bucket = self._open(number)
-        elif bucket.timers and timer in bucket.timers:  # an empty set would hash the timer, too
+        elif bucket.timers and timer in bucket.timers:  # even an empty set would hash the timer
             return
         if bucket.removed and timer in bucket.removed:
             bucket.removed.discard(timer)
-            if not bucket.stored:  # the removed timer existed
+            if not bucket.stored:  # in this case, the removed timer exists
                 bucket.timers.add(timer)
                 return
         bucket.new.add(timer)
@@ -176,7 +177,7 @@ class TimerQueue:
         bucket.removed.add(timer)
 
     def _is_loading(self, bucket: int) -> bool:
-        """Whether a bucket is being loaded into the wheel: it has some of its timers before it is active."""
+        """Whether a bucket is being loaded into the wheel, which then has some of its timers before it is active."""
         return self._loading is not None and self._loading[0] == bucket
 
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
@@ -223,7 +224,7 @@ class TimerQueue:
             self._active_stored.add(number)
 
     def _loading_wheel(self, number: int) -> Iterator[None]:
-        """Load a bucket into the wheel in portions, but for the timers of the running epoch."""
+        """Load a bucket into the wheel in portions, except timers added in the running epoch."""
         bucket = self._buckets[number]
         left = _AT_ONCE
         for stored in self._store.loading(number) if bucket.stored else ():
@@ -241,7 +242,7 @@ class TimerQueue:
             left = _AT_ONCE
 
     def _load_ahead(self) -> None:
-        """Between epochs: load a portion of the next bucket once time is in the second half of the one before."""
+        """Between epochs: load a portion of the next bucket, once time is in the second half of the current one."""
         number = self._active + 1
         if self._loading is None:
             bucket = self._buckets.get(number)
@@ -252,7 +253,7 @@ class TimerQueue:
         self._load_step(self._loading)
 
     def _load_step(self, loading: tuple[int, Iterator[None]]) -> None:
-        """Load the next portion of a bucket; after the last one it is active."""
+        """Load the next portion of a bucket; the last portion activates it."""
         number, steps = loading
         if next(steps, self) is self:
             self._activate(number)
@@ -267,9 +268,9 @@ class TimerQueue:
         return timers
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer, or the start of its bucket if part of that is stored; None without timers."""
+        """The time of the earliest timer, or the start of its bucket if some of that is stored; None without timers."""
         if (first := self._wheel.earliest()) is not None:
-            # Earlier timers of a bucket that is loading may not be in the wheel yet.
+            # Earlier timers of the bucket being loaded may not be in the wheel yet.
             return first if self._loading is None else min(first, self._loading[0] << BUCKET_BITS)
         while (number := self._earliest()) is not None:
             bucket = self._buckets[number]
@@ -285,7 +286,7 @@ class TimerQueue:
         return min(held) << BUCKET_BITS if held else None
 
     def last_time(self) -> int:
-        """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
+        """An upper limit of all timers' times; MIN_TIMESTAMP without timers."""
         latest = self._wheel.latest()
         for number, bucket in self._buckets.items():
             if bucket.stored:
@@ -297,7 +298,7 @@ class TimerQueue:
     def later(self, time: int) -> Iterator[list[Timer]]:
         """The timers of the buckets after that of ``time``, in portions; epochs may run between two portions.
 
-        Timers that are set meanwhile, and those whose bucket time reaches meanwhile, may be missing.
+        Timers set meanwhile may be missing, and those whose bucket time reaches meanwhile.
         """
         for number in sorted(number for number in self._buckets if number > time >> BUCKET_BITS):
             bucket = self._buckets.get(number)
@@ -349,12 +350,12 @@ class TimerQueue:
     # the local store
 
     def opened(self) -> None:
-        """Open the store with a checkpoint's timers; its buckets stay there until time reaches them."""
+        """Open the store with a checkpoint's timers; a bucket stays there until time reaches it."""
         for number in self._store.buckets():
             self.mark_stored(number)
 
     def holds(self, number: int) -> bool:
-        """Whether there may be timers of a bucket after the active ones."""
+        """Whether a bucket after the active ones may have timers."""
         return number in self._buckets
 
     def mark_stored(self, number: int) -> None:
@@ -363,9 +364,9 @@ class TimerQueue:
             self._open(number, stored=True)
 
     def completed(self) -> None:
-        """Complete the last drained epoch: late buckets may leave memory, fired ones the store; the next one may be loaded.
+        """Complete the last drained epoch: late buckets may leave memory, fired ones the store; the next may be loaded.
 
-        Must be called between epochs, before the next one registers timers.
+        Called between epochs, before the next one registers timers.
         """
         self._drop_fired()
         self._load_ahead()
@@ -391,9 +392,9 @@ class TimerQueue:
     def flushing(self) -> Iterator[None]:
         """Write the timers that are checkpointed now to the store, in portions; epochs may run between two portions.
 
-        Changes of these epochs are in their deltas, so the store may or may not have them at the end.
+        The changes of those epochs are in their deltas, so at the end the store may have them or not.
         """
-        while self._loading is not None:  # then a bucket is in the wheel as a whole, or not at all
+        while self._loading is not None:  # so that a bucket is in the wheel completely, or not at all
             self._load_step(self._loading)
             if self._loading is not None:
                 yield
@@ -403,7 +404,7 @@ class TimerQueue:
         left = _AT_ONCE
         for number, timers in active.items():
             for stored in self._store.replacing(number, _parts(timers)):
-                self._active_stored.add(number)  # all of them may have fired meanwhile
+                self._active_stored.add(number)  # all of these timers may fire before the end
                 left -= stored
                 if left <= 0:
                     yield
@@ -412,7 +413,7 @@ class TimerQueue:
                 self._active_stored.discard(number)
         for number, bucket, timers, gone in buckets:
             for part in _parts(timers) if timers else [[]] if gone else []:
-                if loading := self._is_loading(number):  # timers may have moved to the wheel
+                if loading := self._is_loading(number):  # some of these timers may have moved to the wheel
                     part = [timer for timer in part if timer in self._wheel or timer in bucket.timers]
                 if loading or self._buckets.get(number) is not bucket:
                     self._store.write(number, part, gone)
@@ -425,7 +426,7 @@ class TimerQueue:
                     left = _AT_ONCE
 
     def _move_out(self, number: int, bucket: _Bucket, leaving: set[Timer]) -> None:
-        """Move these of a bucket's timers to the store."""
+        """Move some of a bucket's timers to the store."""
         gone = bucket.gone - bucket.timers
         if leaving or gone:
             self._store.write(number, leaving, gone)

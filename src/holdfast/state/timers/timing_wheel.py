@@ -1,7 +1,7 @@
-"""TimingWheel: the timers that time reaches first, and what an epoch changes among them.
+"""TimingWheel: the timers that time reaches first, and an epoch's changes of them.
 
 Timers of later ticks are unsorted. Those of the current tick are sorted once, into the run; timers registered for it
-since then are in a heap.
+afterwards are in a heap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.state.timers.timer_ticks import TICK_BITS, Timer, TimerTicks
 __all__ = ["TimingWheel"]
 
 _AT_ONCE = 8192
-"""Timers of several ticks to sort together, so that one read loads the rows of their owners."""
+"""Number of timers, from several ticks, to sort together, so that one read loads the rows of their owners."""
 
 _time_of = operator.itemgetter(0)
 
@@ -86,9 +86,9 @@ class TimingWheel:
         self._run, self.tick, self._pending = timers, until, None
 
     def record(self, new: set[Timer], removed: Iterable[Timer], *, surely_new: bool) -> None:
-        """Record the timers that this epoch added to and removed from a bucket that becomes active. Keeps ``new``.
+        """Record the timers that this epoch added to and removed from a bucket that becomes active. Keeps ``new`` itself.
 
-        ``surely_new``: no earlier epoch has added one of ``new``.
+        ``surely_new``: no earlier epoch has added any of ``new``.
         """
         self.registered = 0
         if not surely_new:
@@ -164,7 +164,7 @@ class TimingWheel:
                 elif heap and heap[0][0] <= time:
                     when, _, owner = heappop(heap)
                     timer = (when, owner)
-                    if timer not in registered:  # deleted
+                    if timer not in registered:  # it was deleted
                         continue
                     registered.discard(timer)
                 else:
@@ -177,7 +177,7 @@ class TimingWheel:
             taken, number = self._ticks.take(last, _AT_ONCE)
             if not taken:
                 return
-            self._run, self.tick, self._pending = taken, number, None  # all of the former run are taken
+            self._run, self.tick, self._pending = taken, number, None  # the former run is used up
 
     def earliest(self) -> int | None:
         """The earliest time."""
@@ -206,7 +206,7 @@ class TimingWheel:
 
 
 def owners_until(heap: list[tuple[int, int, Any]], time: int) -> list[Any]:
-    """The owners of the heap's timers up to ``time``, without a look at the later ones.
+    """The owners of the heap's timers up to ``time``, without visiting later ones.
 
     >>> owners_until([(1, 0, "a"), (7, 1, "b"), (3, 2, "c"), (8, 3, "d")], 3)
     ['a', 'c']
