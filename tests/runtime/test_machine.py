@@ -327,6 +327,18 @@ def a_job_that_drains_ends_event_time_in_an_epoch_of_its_own():
     assert kinds(driver.tell(events.SavepointWritten(1))) == ["End"]
 
 
+@pytest.mark.parametrize("stop", [True, False])
+def a_job_drains_once_the_savepoint_before_is_written(stop):
+    driver = Driver()
+    driver.open()
+    driver.commit(driver.epoch())
+    nothing = events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})})
+    asked = savepoint(1, stop=stop), savepoint(2, stop=True, drain=True), nothing
+    (write,) = (given for event in asked for given in driver.tell(event))
+    assert (write.request.number, write.drained) == (1, False)
+    assert kinds(driver.tell(events.SavepointWritten(1))) == (["End"] if stop else ["Run"])
+
+
 def a_drained_job_takes_itself_over_if_its_savepoint_fails():
     driver = Driver()
     driver.open()

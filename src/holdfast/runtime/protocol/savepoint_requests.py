@@ -62,8 +62,8 @@ class SavepointRequests:
 
     @property
     def drain(self) -> bool:
-        """Whether an epoch must end event time."""
-        return not self.drained and any(request.drain for request, _ in self._waiting)
+        """Whether an epoch must end event time: the savepoints before are written."""
+        return not self.drained and bool(self._waiting) and self._waiting[0][0].drain
 
     @property
     def drained(self) -> bool:
