@@ -39,8 +39,11 @@ __all__ = [
     "new_attempt",
     "restored_position",
     "safe_name",
+    "split_uri",
 ]
 
+_ALIASES = {"s3a": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+"""Other names of the schemes of stores."""
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _STATE_FILE = re.compile(r"(\d{10})-(\d{20})-(.+)-(\d{5})-([0-9a-z]+)\.([a-z]+)")
@@ -109,7 +112,19 @@ def canonical_uri(uri: str) -> str:
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return os.path.realpath(unquote(parts.path) if parts.scheme else uri)
-    return f"{parts.scheme.replace('s3a', 's3')}://{parts.netloc}/{parts.path.strip('/')}"
+    scheme, authority, path = split_uri(uri)
+    return f"{scheme}://{authority}/{path}"
+
+
+def split_uri(uri: str) -> tuple[str, str, str]:
+    """The canonical scheme of a store's URI; its bucket, container or host; and the path in it, as it is written.
+
+    >>> split_uri("s3a://bucket/team #1/")
+    ('s3', 'bucket', 'team #1')
+    """
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    return _ALIASES.get(scheme.lower(), scheme.lower()), authority, path.strip("/")
 
 
 def new_attempt() -> str:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
+from holdfast.checkpoint.paths import JobPaths, canonical_uri, new_attempt, safe_name
 from holdfast.checkpoint.stores.storage import Storage, open_store
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
@@ -242,7 +242,7 @@ class SparkStreamEnumerator:
             batch.counted.start(stored["counted"])
         uri, prefix = self._spark = tuple(state["spark"])
         log = self._log(uri, prefix)
-        is_own = uri == self._uri and prefix.startswith(self._directory)
+        is_own = canonical_uri(uri) == canonical_uri(self._uri) and prefix.startswith(self._directory)
         if not log.is_at(self._done) or not is_own:  # an older checkpoint, or a savepoint of another job
             self._spark = (self._uri, self._new_location())
             log.copy_until(self._done, self._log(*self._spark))

@@ -203,6 +203,11 @@ class Bucket:
             ) from error
         except errors.NotSupportedError as error:
             raise StorageError(f"cannot {what} {where}: {_first_line(error)}") from error
+        except (errors.InvalidPathError, ValueError) as error:  # one in a listing; one that was given
+            raise StorageError(
+                f"cannot {what} {where}: {_first_line(error)}; a part of an object's name must not be empty (//), . or .., "
+                "nor have control characters: give the object another name"
+            ) from error
         except (errors.BaseError, OSError) as error:
             self._check_bucket(error)
             code = _status(error)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.checkpoint.ids import LogPosition
-from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.paths import JobPaths, split_uri
 from holdfast.checkpoint.stores.azure_store import AzureStore
 from holdfast.checkpoint.stores.bucket import PART
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
@@ -62,9 +62,8 @@ _URIS = (
     "file:///a/directory, s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or "
     "hdfs://namenode/directory"
 )
-_AZURE = ("abfs", "abfss", "wasb", "wasbs")
 _random = random.SystemRandom()  # forks draw other numbers, and the program's own `random` is not touched
-_STORES = ("s3", "s3a", "gs", "hdfs", *_AZURE)
+_STORES = ("s3", "s3a", "gs", "hdfs", "abfs", "abfss", "wasb", "wasbs")
 _counters: dict[str, RequestCounter] = {}
 """By URI: all that this process asks of a storage, however often it is opened."""
 _PAGE = 1000
@@ -115,14 +114,15 @@ def open_store(uri: str, config: Mapping[str, str]) -> DirectoryStore | FileStor
                 f"{uri}: a file URI has three slashes; did you mean file:///{parts.netloc}{parts.path}?"
             )
         return DirectoryStore(unquote(parts.path))
-    if parts.scheme in ("s3", "s3a"):
-        return S3Store(parts.netloc, parts.path.strip("/"), dict(config))
-    if parts.scheme == "gs":
-        return GSStore(parts.netloc, parts.path.strip("/"), dict(config))
-    if parts.scheme in _AZURE:
-        return AzureStore(parts.netloc, parts.path.strip("/"), dict(config))
-    if parts.scheme == "hdfs":
-        return HDFSStore(parts.netloc, unquote(parts.path), dict(config))
+    scheme, authority, path = split_uri(uri)
+    if scheme == "s3":
+        return S3Store(authority, path, dict(config))
+    if scheme == "gs":
+        return GSStore(authority, path, dict(config))
+    if scheme == "abfss":
+        return AzureStore(authority, path, dict(config))
+    if scheme == "hdfs":
+        return HDFSStore(authority, unquote(f"/{path}"), dict(config))
     raise ConfigurationError(f"{uri}: files cannot be stored under {parts.scheme}://; use {_URIS}")
 
 

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, tzinfo
 
+from holdfast.checkpoint.stores.object_store import leaves
 from holdfast.errors import ConfigurationError
 
-__all__ = ["BasePathBucketAssigner", "BucketAssigner", "DateTimeBucketAssigner"]
+__all__ = ["BasePathBucketAssigner", "BucketAssigner", "DateTimeBucketAssigner", "check_bucket"]
 
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 
@@ -40,6 +41,19 @@ class BucketAssigner(ABC):
             ConfigurationError: other letters in the format, or an unknown zone.
         """
         return DateTimeBucketAssigner(format_str, timezone_id)
+
+
+def check_bucket(bucket: str) -> None:
+    """Check that a bucket is a subdirectory, with a name that any file system and store takes.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if leaves(bucket) or re.search(r"[\x00-\x1f\x7f]", bucket):
+        raise ConfigurationError(
+            f"FileSink: {bucket!r} is no bucket: it must be a path within the base path, such as 2026-11-30/north, without "
+            "control characters"
+        )
 
 
 class BasePathBucketAssigner(BucketAssigner):
@@ -73,8 +87,7 @@ class DateTimeBucketAssigner(BucketAssigner):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._format = re.sub(r"[A-Za-z]+|%", lambda match: _letters(match.group(), format), format)
-        if format.startswith("/") or ".." in format.split("/"):
-            raise ConfigurationError(f"the bucket format {format!r} must stay within the base path")
+        check_bucket(format)
         try:
             self._zone: tzinfo | None = zoneinfo.ZoneInfo(timezone) if timezone is not None else None
         except (zoneinfo.ZoneInfoNotFoundError, ValueError):

@@ -284,7 +284,8 @@ class StoreOutput:
         return f"{self.uri}/{data['pending']}"
 
     def _final(self, data: Any) -> str:
-        return "/".join([each for each in (self._base.rstrip("/"), data["bucket"], data["final"]) if each])
+        # As in a file system: stores have no names with empty parts or dots.
+        return "/".join(each for each in f"{self._base}{data['bucket']}/{data['final']}".split("/") if each not in ("", "."))
 
     def final(self, data: Any) -> str:
         """The finished object."""

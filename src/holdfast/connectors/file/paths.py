@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote, urlsplit
 
+from holdfast.checkpoint import paths
 from holdfast.checkpoint.stores.object_store import leaves
 from holdfast.errors import ConfigurationError
 
-__all__ = ["absolute_path", "is_below", "split_uri"]
+__all__ = ["absolute_path", "canonical", "is_below", "split_uri"]
 
 _STORES = ("s3", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "hdfs")
 
 
 def absolute_path(uri: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a local path or a ``file://`` URI; the URI of an object store or HDFS stays.
+    """Return the absolute path of a local path or a ``file://`` URI, or the canonical URI in an object store or HDFS.
 
     Raises:
         ConfigurationError: the path is empty or names another file system.
@@ -22,7 +23,7 @@ def absolute_path(uri: str | os.PathLike[str]) -> str:
     Examples:
         >>> absolute_path("file:///data/a%20b")
         '/data/a b'
-        >>> absolute_path("s3://bucket/data/")
+        >>> absolute_path("s3a://bucket/data/")
         's3://bucket/data'
     """
     text = os.fspath(uri)
@@ -41,25 +42,36 @@ def absolute_path(uri: str | os.PathLike[str]) -> str:
                 f"{text}: only local paths, file://, {', '.join(f'{each}://' for each in _STORES)} can be read and written; "
                 f"mount {parts.scheme}:// as a directory"
             )
-        root, path = split_uri(text)
-        return f"{root}/{path}".rstrip("/") if path else f"{root}/"
+        return canonical(text)
     return os.path.abspath(os.path.expanduser(text))
+
+
+def canonical(path: str) -> str:
+    """The one spelling of a file's or directory's URI; an absolute local path stays.
+
+    Examples:
+        >>> canonical("s3a://bucket/data/"), canonical("/data")
+        ('s3://bucket/data', '/data')
+    """
+    root, inside = split_uri(path)
+    if not root:
+        return path
+    return f"{root}/{inside}"
 
 
 def split_uri(uri: str) -> tuple[str, str]:
     """Return the bucket, container or name node of a URI, and the path in it; for a local path, an empty string before it.
 
     Examples:
-        >>> split_uri("s3://bucket/data/a.csv")
+        >>> split_uri("s3a://bucket/data/a.csv")
         ('s3://bucket', 'data/a.csv')
         >>> split_uri("/data/a.csv")
         ('', '/data/a.csv')
     """
-    scheme, found, rest = uri.partition("://")
-    if not found:
+    if "://" not in uri or uri.startswith("/"):
         return "", uri
-    authority, _, path = rest.partition("/")
-    return f"{scheme}://{authority}", path.strip("/")
+    scheme, authority, path = paths.split_uri(uri)
+    return f"{scheme}://{authority}", path
 
 
 def is_below(path: str, directory: str) -> bool:

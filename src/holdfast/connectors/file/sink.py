@@ -19,6 +19,7 @@ from typing import Any, Generic
 
 import xxhash
 
+from holdfast.checkpoint.paths import canonical_uri
 from holdfast.checkpoint.stores.object_store import leaves
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
@@ -298,7 +299,8 @@ def _owner(job: JobInfo, uid: str) -> str:
     names = f"{job.job_name}\n{uid}"
     if names.count("\n") > 1:
         names = json.dumps([job.job_name, uid])
-    return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{names}".encode())
+    storage = canonical_uri(job.storage_uri) if job.storage_uri else job.job_id
+    return xxhash.xxh3_64_hexdigest(f"{storage}\n{names}".encode())
 
 
 class FileCommitter:

@@ -33,7 +33,7 @@ from holdfast.common.values.type_variables import R, T
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form, produced_type
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
-from holdfast.connectors.file.paths import absolute_path, is_below
+from holdfast.connectors.file.paths import absolute_path, canonical, is_below
 from holdfast.connectors.file.refusals import failure, reading
 from holdfast.connectors.file.versions import check_same, end_of, restoring, version_of
 from holdfast.errors import ConfigurationError, IncompatibleState, InputLost, StorageError
@@ -113,7 +113,7 @@ class FileSource(Generic[T]):
         """Check that a stored position is one in files."""
         check_form(state, ("waiting", "done", "active"), "FileSource")
         for path in (*state["waiting"], *state["active"]):
-            if not any(is_below(path, each) for each in self.paths):
+            if not any(is_below(canonical(path), each) for each in self.paths):
                 raise IncompatibleState(
                     f"it goes on with {path}, which is not under the paths of the FileSource, {', '.join(self.paths)}: give "
                     "the source that path, too, until it has read the file"
@@ -239,9 +239,11 @@ class FileEnumerator:
             self._scan(self._clock())
 
     def _go_on(self, state: Any) -> None:
-        self._waiting = {path: FileVersion(*version) for path, version in state["waiting"].items()}
-        self._done = {path: FileVersion(*version) for path, version in state["done"].items()}
-        for path, (position, end, *version) in state["active"].items():
+        # A URI may have been stored as it was spelled then (s3a://).
+        self._waiting = {canonical(path): FileVersion(*version) for path, version in state["waiting"].items()}
+        self._done = {canonical(path): FileVersion(*version) for path, version in state["done"].items()}
+        for stored, (position, end, *version) in state["active"].items():
+            path = canonical(stored)
             with reading(path):
                 file = self._systems.file(path, FileVersion(*version))
                 check_same(file, end)

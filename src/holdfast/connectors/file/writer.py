@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.connectors.base import WriterState
-from holdfast.connectors.file.buckets import BucketAssigner
+from holdfast.connectors.file.buckets import BucketAssigner, check_bucket
 from holdfast.connectors.file.bulk import BulkWriterFactory
 from holdfast.connectors.file.chunks import BulkWriter, Chunks
 from holdfast.connectors.file.outputs import Output, PartFile
@@ -165,13 +165,14 @@ class FileWriter:
         """Append the records to the current bucket's file.
 
         Raises:
-            ConfigurationError: the file cannot be written.
+            ConfigurationError: the bucket is none, or the file cannot be written.
             StorageError: it cannot be written now.
             Exception: a record does not fit the file's format.
         """
         bucket, now = self._buckets.bucket(), self._now()
         file = self._files.get(bucket)
         if file is None:
+            check_bucket(bucket)
             file = self._files[bucket] = _File(WaitingFile(bucket, now, now))
         begun = file.part is not None
         try:
