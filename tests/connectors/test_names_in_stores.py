@@ -89,7 +89,7 @@ def a_bucket_names_the_same_directory_as_in_a_file_system(bucket: str, s3_config
     assert {str(Path(path).parent) for path in stored} == local
 
 
-@pytest.mark.parametrize("bucket", ["/x", "a/../../b", "..", "a\nb", "a\0b"])
+@pytest.mark.parametrize("bucket", ["/x", "a/../../b", "..", "a\nb", "a\0b", "\udcfc"])
 def a_bucket_outside_of_the_base_path_is_refused_before_it_is_in_a_checkpoint(bucket: str, tmp_path: Path) -> None:
     run = SinkRun(sink_to(f"{tmp_path}/out", bucket), parallelism=1)
     with pytest.raises(ConfigurationError, match="is no bucket: it must be a path within the base path"):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.checkpoint.stores.object_store import NotFound, Unavailable
-from holdfast.common import Encoder, Types
+from holdfast.common import Duration, Encoder, Types
 from holdfast.connectors.file.refusals import failure
 from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
@@ -144,6 +144,15 @@ def a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     for name in ("x" * 300, "pipe", "circle", "file/x"):
         with pytest.raises(ConfigurationError, match=rf"{tmp_path / name}.*uid 'in'"):
             SourceRun(lines(tmp_path / name), uid="in").start()
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def a_file_whose_name_is_not_in_utf_8_is_refused_by_name(watched: bool, tmp_path: Path) -> None:
+    (tmp_path / "umlaut-\udcfc.csv").write_text("1\n")  # as a system with Latin-1 writes it
+    interval = Duration.of_millis(1) if watched else None
+    source = FileSource(StreamFormat.text_line_format(), str(tmp_path), discovery_interval=interval)
+    with pytest.raises(ConfigurationError, match=rf"{tmp_path}/umlaut-\\udcfc.csv: .* rename it .*uid 'in'"):
+        SourceRun(source, uid="in").start()
 
 
 @contextmanager

@@ -49,10 +49,10 @@ def check_bucket(bucket: str) -> None:
     Raises:
         ConfigurationError: it is not.
     """
-    if leaves(bucket) or re.search(r"[\x00-\x1f\x7f]", bucket):
+    if leaves(bucket) or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", bucket):
         raise ConfigurationError(
             f"FileSink: {bucket!r} is no bucket: it must be a path within the base path, such as 2026-11-30/north, without "
-            "control characters"
+            "control characters, in UTF-8"
         )
 
 

@@ -326,4 +326,7 @@ class FileSystems:
 
 
 def _found(path: str, status: os.stat_result) -> Found:
+    shown = path.encode(errors="backslashreplace").decode()
+    if shown != path:  # a checkpoint could not have it
+        raise ConfigurationError(f"{shown}: the name of this file is not in UTF-8; rename it")
     return Found(path, FileVersion(status.st_size, status.st_mtime_ns), status.st_mtime_ns)
