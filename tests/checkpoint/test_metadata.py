@@ -11,7 +11,7 @@ from holdfast.checkpoint.entries import decode_entry, decode_manifest, encode_en
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import Storage
-from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
+from holdfast.errors import ConfigurationError, CorruptFile, IncompatibleState
 from holdfast.testing.memory_store import MemoryStore
 
 from .metadata_examples import (
@@ -146,7 +146,7 @@ def a_local_store_opens_no_file_outside_its_directory(tmp_path):
 @pytest.mark.parametrize("value", [2**70, object(), 1 + 2j])
 def test_metadata_other_than_plain_data_is_refused_with_the_rule(value):
     record = msgspec.structs.replace(EXAMPLE.checkpoint, committables=[("sink", 0, value)])
-    with pytest.raises(CheckpointError, match="must be plain data"):
+    with pytest.raises(ConfigurationError, match="must be plain data"):
         encode_entry(msgspec.structs.replace(EXAMPLE, checkpoint=record))
 
 

@@ -16,7 +16,7 @@ from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, Lo
 from holdfast.checkpoint.layers import Layer
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.log_router import moved_to
-from holdfast.errors import CheckpointError, ConfigurationError, IncompatibleState
+from holdfast.errors import ConfigurationError, IncompatibleState
 
 __all__ = [
     "FORMAT_VERSION",
@@ -127,7 +127,7 @@ def encode_entry(entry: LogEntry) -> bytes:
     """Encode a log entry.
 
     Raises:
-        CheckpointError: the metadata contains something other than plain data.
+        ConfigurationError: the metadata contains something other than plain data.
     """
     return pack(_encode(entry))
 
@@ -136,7 +136,7 @@ def encode_manifest(layer: Layer) -> bytes:
     """Encode a layer as a manifest's payload.
 
     Raises:
-        CheckpointError: the metadata contains something other than plain data.
+        ConfigurationError: the metadata contains something other than plain data.
     """
     return _encode(Manifest(FORMAT_VERSION, layer))
 
@@ -145,10 +145,25 @@ def _encode(value: LogEntry | Manifest) -> bytes:
     try:
         return _encoder.encode(value)
     except (TypeError, OverflowError, ValueError) as error:
-        raise CheckpointError(
-            f"the checkpoint's metadata cannot be stored: {error}. Snapshots of enumerators, committables, watermarks "
-            "and schemas must be plain data (None, bool, 64-bit int, float, str, bytes, lists and dicts of these)"
+        raise ConfigurationError(
+            f"the checkpoint's metadata cannot be stored{_where(value)}: {error}. Snapshots of enumerators, committables, "
+            "watermarks and schemas must be plain data (None, bool, 64-bit int, float, str in UTF-8, bytes, lists and dicts "
+            "of these)"
         ) from error
+
+
+def _where(value: LogEntry | Manifest) -> str:
+    """The source or sink whose part of the metadata is not plain data; empty if it is another part."""
+    record = value.checkpoint if isinstance(value, Completed) else None
+    layer = value.layer if isinstance(value, Manifest) else Layer() if record is None else record.layer
+    parts = [(f" (source, uid {uid!r})", part) for uid, part in layer.sources.items()]
+    parts += [(f" (sink, uid {uid!r})", part) for uid, _, part in ([] if record is None else record.committables)]
+    for name, part in parts:
+        try:
+            _encoder.encode(part)
+        except (TypeError, OverflowError, ValueError):
+            return name
+    return ""
 
 
 def decode_entry(data: bytes, where: str) -> LogEntry:

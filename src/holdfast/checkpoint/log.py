@@ -261,7 +261,7 @@ class CheckpointLog(LogReader):
 
         Raises:
             Fenced: another driver has taken over; the checkpoint is not completed, and its output must not be committed.
-            CheckpointError: the metadata cannot be stored; the checkpoint is not completed.
+            ConfigurationError: the metadata cannot be stored; the checkpoint is not completed.
             StorageError: the storage did not answer. Whether the checkpoint exists is *unknown*: call `take_over`.
         """
         with self._lock:

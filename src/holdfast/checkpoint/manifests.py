@@ -74,7 +74,7 @@ def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> St
     """Return the checkpoint with a layer small enough for its log entry; a layer that is too large moves to a manifest.
 
     Raises:
-        CheckpointError: the metadata contains something other than plain data.
+        ConfigurationError: the metadata contains something other than plain data.
         StorageError: the storage refused the write, or the retry budget ran out.
     """
     encoded = encode_manifest(stored.layer)
