@@ -99,13 +99,13 @@ def the_store_of_an_older_driver_is_left_alone_while_it_runs(job: Any, monkeypat
     lab = job(PROGRAM, "early", budget=300)
     assert not lab._run_until("after complete", 4)
     wanted = request(lab, newest(lab))
-    stores = [path for path in Path(lab.disk).iterdir() if (path / "db").exists()]
+    stores = [path for path in Path(lab.disk).iterdir() if list(path.glob("db-*"))]
     held = [HostLock(str(path)) for path in stores]
     assert stores
     assert all(lock.acquire() for lock in held)
     early = EarlyRestore(wanted)
     early.close()
-    assert not [path for store in stores for path in store.iterdir() if path.name.startswith("db-")]
+    assert not [path for store in stores for path in store.iterdir() if path.name.startswith("private-")]
     for lock in held:
         lock.release()
 

@@ -6,9 +6,12 @@ import errno
 import hashlib
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +382,46 @@ def _die(root: Path, directory: Path, checkpoints: list[Any], kill: int) -> None
     backend.open(len(checkpoints) - 1)
     for _ in range(3):
         backend.checkpoint()
+
+
+def a_slot_that_lost_its_directory_writes_into_no_file_of_its_successor(local: Local, monkeypatch: pytest.MonkeyPatch):
+    """The directory is deleted, with its lock, while a slot of an older driver has its store open."""
+    local.close()
+    spawn = multiprocessing.get_context("forkserver")
+    spawn.set_forkserver_preload([__name__])
+    has_opened, may_go_on = spawn.Event(), spawn.Event()
+    child = spawn.Process(target=_go_on, args=(local.root, local.directory, local.checkpoints, has_opened, may_go_on))
+    child.start()
+    has_opened.wait()
+    shutil.rmtree(local.directory)
+    local.open(len(local.checkpoints) - 1)
+    local.write(range(0, KEYS, 3), 1)
+    local.write(range(3, KEYS, 6), 2)
+    local.store_base(monkeypatch)
+    before = content(local.base())
+    may_go_on.set()
+    child.join()
+    assert child.exitcode == 0
+    assert content(local.base()) == before
+    local.restart()
+    local.check()
+    local.restart(elsewhere=True)
+    local.check()
+
+
+def _go_on(root: Path, directory: Path, checkpoints: list[Any], has_opened: Event, may_go_on: Event) -> None:
+    backend = Local(root)
+    backend.close()
+    backend.directory, backend.checkpoints = directory, checkpoints
+    backend.open(len(checkpoints) - 1)
+    store = backend.backend._local.store  # type: ignore[attr-defined]
+    has_opened.set()
+    may_go_on.wait()
+    with suppress(OSError):  # the store finds that its directory is gone
+        for _ in range(10):
+            backend.write(range(KEYS), 9)
+            backend.state.flush()
+            store.flush()
 
 
 def _killing(call: Callable[..., object], after: bool) -> Callable[..., object]:

@@ -42,7 +42,7 @@ from holdfast.state.snapshots.sst import (
     slicing,
     write_contents,
 )
-from holdfast.state.store.host_lock import HostLock, abandoned
+from holdfast.state.store.host_lock import HostLock, abandoned, new_path, path_of, renewed
 from holdfast.state.store.store import RocksDBStore
 from holdfast.state.stored.damage import with_states
 from holdfast.state.stored.schema import OperatorSchema
@@ -52,6 +52,8 @@ __all__ = ["RocksDBFiles", "RocksDBLocalStore"]
 
 log = logging.getLogger(__name__)
 
+_STORE, _PRIVATE = "db", "private"
+"""Names of the host's store, and of one that is used while another process has that."""
 _COPY = "materialisation-"
 _UNSORTED_SHARE = 1 / 24
 """The largest part of a store that may lie in level 0, where each file spans all key groups."""
@@ -160,18 +162,17 @@ class RocksDBLocalStore:
 
     def _open(self, handles: Sequence[KeyedHandle], sliced: Sliced, evolved: str) -> RocksDBStore:
         directory = self._place.directory
-        path = os.path.join(directory, "db")
         os.makedirs(directory, exist_ok=True)
         if self._lock.acquire():
             self._clean()
+            path, copy = path_of(directory, _STORE), path_of(directory, COPY)
         else:
-            # A task slot of an older driver still has the store open and would write to any store of the same path.
-            self._private = True
-            path = f"{path}-{new_attempt()}"
+            self._private = True  # a task slot of an older driver still has the store
+            path = new_path(directory, _PRIVATE)
+            copy = f"{path}-{COPY}"
             log.warning("another process holds the local store in %s; using %s instead", directory, path)
-        copy = f"{path}-{COPY}" if self._private else os.path.join(directory, COPY)
         if self.changelog is not None and self.changelog.restore(copy, self._settings.rocksdb, handles):
-            RocksDBStore.remove(path)
+            path = renewed(path)
             self.changelog.link(path)
             self._foreign = self._lineage(handles)
             self.reused, self.complete = self.changelog.found, True
@@ -194,18 +195,17 @@ class RocksDBLocalStore:
                     return store
                 store.close()
             self.files, self._linked = [], None
-        return self._build(path, handles, sliced)
+        return self._build(renewed(path), handles, sliced)
 
     def _clean(self) -> None:
         """Remove leftovers of dead processes from the directory."""
         for name in os.listdir(self._place.directory):
             path = os.path.join(self._place.directory, name)
-            if name.startswith((_COPY, BASE_PREFIX)) or (name.startswith("db-") and abandoned(path)):
+            if name.startswith((_COPY, BASE_PREFIX)) or (name.startswith(_PRIVATE) and abandoned(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _build(self, path: str, handles: Sequence[KeyedHandle], sliced: Sliced) -> RocksDBStore:
         """Build a store from the bases: the files of the first base, the rows of the others."""
-        RocksDBStore.remove(path)
         os.makedirs(path)
         place = self._place
         bases = _bases(handles)

@@ -16,13 +16,14 @@ import msgspec
 from holdfast.checkpoint.changelog import ChangelogReader, LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.errors import CorruptFile
 from holdfast.state.keys.key_groups import KeyGroupRange
+from holdfast.state.store.host_lock import renewed
 from holdfast.state.store.store import RocksDBStore
 from holdfast.state.stored.layout import END, FIRST, META
 
 __all__ = ["COPY", "ChangelogCopy"]
 
 COPY = "changelog"
-"""The copy's directory, inside that of its operator and subtask."""
+"""The copy's name in the directory of its operator and subtask (`holdfast.state.store.host_lock.path_of`)."""
 
 _logger = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ class ChangelogCopy:
         except Exception as error:  # rocksdict raises plain exceptions for any damage
             _logger.warning("cannot open the copy of a changelog in %s, reading the changelog anew: %s", path, error)
             self.found = False
-            RocksDBStore.remove(path)
-            self.store = RocksDBStore(path, settings)
+            self.path = renewed(path)
+            self.store = RocksDBStore(self.path, settings)
         self._wanted: Mapping[int, int] = {}
         """By partition: the last known end of the log."""
         meta = self.store.meta
@@ -104,7 +105,7 @@ class ChangelogCopy:
         """Begin with an empty copy."""
         self.found = False
         self.store.close()
-        RocksDBStore.remove(self.path)
+        self.path = renewed(self.path)
         self.store = RocksDBStore(self.path, self._settings)
         self._meta = self._new_meta()
         self.markers = {}

@@ -14,7 +14,7 @@ from holdfast.checkpoint.changelog import ChangelogReader
 from holdfast.state.changelogs.changelog import partitions_of
 from holdfast.state.changelogs.changelog_copy import COPY, ChangelogCopy
 from holdfast.state.keys.key_groups import KeyGroupRange
-from holdfast.state.store.host_lock import HostLock
+from holdfast.state.store.host_lock import HostLock, path_of
 
 __all__ = ["StandbyCopy"]
 
@@ -74,7 +74,7 @@ class StandbyCopy:
             return False
         log = self._log = self._follow()
         partitions = partitions_of(self._groups, log.partitions, self._max_parallelism)
-        self._copy = ChangelogCopy(os.path.join(self._directory, COPY), self._settings, log, self._groups, partitions)
+        self._copy = ChangelogCopy(path_of(self._directory, COPY), self._settings, log, self._groups, partitions)
         return True
 
     def close(self) -> None:
