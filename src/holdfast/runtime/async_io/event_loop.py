@@ -1,4 +1,4 @@
-"""EventLoop: sends the requests of an async operator, from an event loop in a thread of its own."""
+"""EventLoop: runs the requests of an async operator in an event loop with a thread of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["BlockedLoop", "EventLoop", "awaited"]
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 1.0
-"""How often a task that waits checks that the event loop is alive."""
+"""Interval in which a waiting task checks that the event loop is alive."""
 _GRACE_SECONDS = 5.0
 """How late the event loop may notice a timeout before it counts as blocked."""
 _PAUSE_SECONDS = 1.0
@@ -51,7 +51,7 @@ _waits: dict[int, EventLoop] = {}
 
 
 def awaited(thread: int) -> tuple[Request, str] | None:
-    """The oldest request that the task in a thread waits for, and where its coroutine waits; None: it does not wait."""
+    """The oldest request that the task in a thread waits for, and where its coroutine waits; None if it does not wait."""
     loop = _waits.get(thread)
     return None if loop is None else loop.oldest()
 
@@ -59,13 +59,13 @@ def awaited(thread: int) -> tuple[Request, str] | None:
 class EventLoop:
     """Calls an AsyncFunction for requests, with timeouts and retries.
 
-    The thread of the task owns the object; only coroutines and callbacks run in the thread of the loop.
+    The task's thread owns the object; only coroutines and callbacks run in the loop's thread.
 
     Args:
         function: The AsyncFunction.
         timeout_ms: The time that a request may take, with all its retries.
         strategy: When to retry.
-        capacity: The most requests at a time, and the most answers that wait to be fetched.
+        capacity: The most concurrent requests, and the most answers waiting to be fetched.
         copied: Copies an element for an attempt, which may change it.
         name: The thread's name.
     """
@@ -122,7 +122,7 @@ class EventLoop:
         """Call a function in the event loop, and await its result if it is a coroutine.
 
         Raises:
-            BlockedLoop: the loop misses its timers meanwhile.
+            BlockedLoop: the loop misses its timers during the call.
         """
 
         async def called() -> None:
@@ -130,7 +130,7 @@ class EventLoop:
                 result = function()
                 if inspect.isawaitable(result):
                     await result
-            except SystemExit as error:  # it would end the loop
+            except SystemExit as error:  # would end the loop
                 raise RuntimeError(f"the async function called sys.exit({error.code!r})") from error
 
         done = asyncio.run_coroutine_threadsafe(called(), self._loop)
@@ -138,7 +138,7 @@ class EventLoop:
             try:
                 return done.result(_CHECK_SECONDS)
             except concurrent.futures.TimeoutError:
-                if done.done():  # the function's own
+                if done.done():  # the function itself raised it
                     raise
                 self.check()
 
@@ -149,17 +149,18 @@ class EventLoop:
             self._loop.call_soon_threadsafe(self._begin)
 
     def hold(self, held: int) -> None:
-        """Tell how many answered requests wait for their turn."""
+        """Set the number of answered requests that wait for their turn."""
         self._held = held
         if self._starved:
             self._loop.call_soon_threadsafe(self._begin)
 
     def answers(self, wait: int) -> list[tuple[Request, list[Any], BaseException | None]]:
-        """The answers that have come since the last call: results, or the error of the function.
+        """The answers since the last call: results, or the function's error.
 
         Args:
-            wait: Wait for this number of answers, or for an error. More than one only if no answered request waits for its
-                turn, and at most the capacity: otherwise there may be no room for a request whose answer is waited for.
+            wait: Number of answers to wait for; an error ends the wait. More than one is allowed only if no answered request
+                waits for its turn, and never more than the capacity: otherwise there may be no room for a request whose
+                answer is awaited.
 
         Raises:
             BlockedLoop: the event loop notices no timeout.
@@ -169,7 +170,7 @@ class EventLoop:
         thread = threading.get_ident()
         try:
             while True:
-                self._wanted = wait  # set before looking: the other thread adds an answer, and then looks at it
+                self._wanted = wait  # set before looking: the other thread adds an answer, and then reads this
                 if len(answers) >= wait or (self._failed and answers):
                     break
                 _waits[thread] = self
@@ -184,14 +185,14 @@ class EventLoop:
 
     @property
     def answered(self) -> bool:
-        """Whether an answer has come."""
+        """Whether there is an answer to fetch."""
         return bool(self._answers)
 
     def oldest(self) -> tuple[Request, str] | None:
-        """The oldest request without an answer, and where its coroutine waits. Any thread may ask."""
+        """The oldest request without an answer, and where its coroutine waits. Thread-safe."""
         try:
             request, task = next(iter(self._running.items()))
-        except (StopIteration, RuntimeError):  # there is none, or one has just been answered
+        except (StopIteration, RuntimeError):  # none left, or one was answered just now
             return None
         frame = _frame(task)
         return request, "a coroutine" if frame is None else place_of(frame)
@@ -206,7 +207,7 @@ class EventLoop:
         if timer is None or now <= timer.when() + _GRACE_SECONDS:
             return
         if self._overdue[0] is not timer:
-            self._overdue = timer, now  # after a pause of the process, the loop needs a moment
+            self._overdue = timer, now  # after a pause of the whole process, the loop needs a moment
         elif now > self._overdue[1] + _PAUSE_SECONDS:
             raise self._blocked()
 
@@ -261,7 +262,7 @@ class EventLoop:
         waiting, running, loop = self._waiting, self._running, self._loop
         now = loop.time()
         while waiting and len(running) < self._capacity:
-            # Set before looking: the other thread makes room, and then looks at it.
+            # Set before looking: the other thread makes room, and then reads this.
             self._starved = True
             if len(running) + self._held >= self._capacity or len(self._answers) >= self._capacity:
                 break
@@ -292,7 +293,7 @@ class EventLoop:
                         break
                 await asyncio.sleep(strategy.get_backoff_time_millis(attempts) / 1000)
         except (Exception, SystemExit, asyncio.CancelledError) as raised:
-            error = raised  # a cancellation is the function's own, unless the request is over
+            error = raised  # a cancellation comes from the function itself, unless the request is over
         self._finish(request, results, error)
 
     def _finish(self, request: Request, results: list[Any], error: BaseException | None) -> None:
@@ -303,13 +304,13 @@ class EventLoop:
         if error is not None:
             self._failed = True
         if self._wanted and (len(answers) >= self._wanted or self._failed):
-            self._wanted = 0  # before the bell, after which the other thread sets it again
+            self._wanted = 0  # before ringing the bell, because the woken thread sets it again
             self._bell.put(None)
         if self._waiting:
             self._begin()
 
     def _expire(self) -> None:
-        """End the requests that have taken too long; wake up for the next."""
+        """End the requests that have taken too long; set the timer for the next."""
         now = self._loop.time()
         self._timer = None
         while self._running:
@@ -351,7 +352,7 @@ def _position(task: asyncio.Task[None]) -> str:
 
 
 def _frame(task: asyncio.Task[None]) -> FrameType | None:
-    """The frame of the function's coroutine; None: it has none at the moment."""
+    """The frame of the function's coroutine; None if it has none at the moment."""
     waiting: Any = task.get_coro()
     frame: FrameType | None = None
     while (frame := getattr(waiting, "cr_frame", None)) is not None and frame.f_code.co_filename == __file__:

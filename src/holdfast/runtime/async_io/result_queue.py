@@ -1,4 +1,4 @@
-"""ResultQueue: the requests of an async operator with their watermarks, and the order in which results leave. Pure.
+"""ResultQueue: the requests of an async operator with their watermarks, and the order in which results are emitted. Pure.
 
 A watermark never overtakes the requests before it, and no request overtakes a watermark before it.
 """
@@ -15,20 +15,20 @@ __all__ = ["OrderedQueue", "Request", "ResultQueue", "UnorderedQueue"]
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """An element whose results are awaited."""
+    """An element that waits for its results."""
 
     value: Any
     stamp: int
     late_by: int
-    """The watermark by which the element is late; the least timestamp for an element in time."""
+    """The watermark that makes the element late; the minimum timestamp for an element in time."""
     results: list[Any] | None = None
     """None: not answered yet."""
     sent: float = 0.0
     """The start of the first attempt, in seconds of the monotonic clock."""
     stored: bytes | None = None
-    """The element in stored form, once an epoch has ended before its results were emitted."""
+    """The element in stored form, if an epoch ended before its results were emitted."""
     segment: Any = None
-    """The queue's own."""
+    """Used only by the queue."""
 
 
 class ResultQueue(Protocol):
@@ -38,13 +38,13 @@ class ResultQueue(Protocol):
         """The number of requests."""
 
     def add(self, request: Request) -> None:
-        """Add a request behind all others."""
+        """Add a request after all others."""
 
     def add_watermark(self, watermark: int) -> None:
-        """Add a watermark behind all requests."""
+        """Add a watermark after all requests."""
 
     def answered(self, request: Request) -> None:
-        """A request has its results."""
+        """Mark a request as answered."""
 
     def take(self) -> Iterator[Request | int]:
         """Take out the requests and watermarks that may be emitted, in that order."""
@@ -80,19 +80,19 @@ class OrderedQueue:
         return self._requests
 
     def add(self, request: Request) -> None:
-        """Add a request behind all others."""
+        """Add a request after all others."""
         self._queue.append(request)
         self._requests += 1
 
     def add_watermark(self, watermark: int) -> None:
-        """Add a watermark behind all requests."""
+        """Add a watermark after all requests."""
         if self._queue and isinstance(self._queue[-1], int):
             self._queue[-1] = watermark
         else:
             self._queue.append(watermark)
 
     def answered(self, request: Request) -> None:
-        """A request has its results."""
+        """Mark a request as answered."""
         self.held += 1
 
     def take(self) -> Iterator[Request | int]:
@@ -120,11 +120,11 @@ class _Segment:
     """All requests that have not been taken, in the order of the input."""
     answered: list[Request] = field(default_factory=list)
     watermark: int | None = None
-    """The watermark behind them."""
+    """The watermark after them."""
 
 
 class UnorderedQueue:
-    """Emits results as they come, within the bounds of the watermarks.
+    """Emits results as they arrive, within the bounds of the watermarks.
 
     >>> queue = UnorderedQueue()
     >>> first, second, third = (Request(each, 0, 0) for each in "abc")
@@ -148,7 +148,7 @@ class UnorderedQueue:
         return self._requests
 
     def add(self, request: Request) -> None:
-        """Add a request behind all others."""
+        """Add a request after all others."""
         segments = self._segments
         if not segments or segments[-1].watermark is not None:
             segments.append(_Segment())
@@ -157,18 +157,18 @@ class UnorderedQueue:
         self._requests += 1
 
     def add_watermark(self, watermark: int) -> None:
-        """Add a watermark behind all requests."""
+        """Add a watermark after all requests."""
         if not self._segments:
             self._segments.append(_Segment())
         self._segments[-1].watermark = watermark
 
     def answered(self, request: Request) -> None:
-        """A request has its results."""
+        """Mark a request as answered."""
         request.segment.answered.append(request)
         self.held += 1
 
     def take(self) -> Iterator[Request | int]:
-        """Take out the answered requests before the first watermark, the watermark if these are all, and so on."""
+        """Take out the answered requests before the first watermark; the watermark, if none is left there; and so on."""
         segments = self._segments
         while segments:
             first = segments[0]

@@ -1,8 +1,8 @@
-"""Channel state: the frames of earlier epochs that a subtask has not processed, and their form in a checkpoint.
+"""Channel state: frames of earlier epochs that a subtask has not processed yet, and their form in a checkpoint.
 
-A subtask processes the input of its epochs one after the other. If a deadline cuts one, the rest waits, and goes into the
-checkpoint as a listed state of the chain's first operator. Its parts come in pairs: a cursor, written at every barrier, and
-the frames, written once. Waiting records with keys that do not move event time are processed in rounds (`Rounds`).
+A subtask processes the input of its epochs one after the other. If a deadline cuts an epoch, the rest waits, and goes into
+the checkpoint as a listed state of the chain's first operator. Its parts come in pairs: a cursor, written at every barrier,
+and the frames, written once. Waiting keyed records that do not advance event time are processed in rounds (`Rounds`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from holdfast.state.keys.key_groups import group_assigner
 __all__ = ["ChannelState", "other_inputs"]
 
 _MOST_SORTED = 32 << 20
-"""Input of an epoch beyond this many bytes is not put in rounds, which would decode all of it at once."""
+"""Larger inputs of an epoch, in bytes, are not put in rounds, because that decodes all of an input at once."""
 _MOST_JOINED = 1 << 20
-"""Input of several epochs is combined up to this many bytes."""
+"""Inputs of several epochs are combined up to this many bytes."""
 
 
 class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane of a merge: see `Lane`."""
+    """A lane of a merge, see `Lane`."""
 
     channel: int
     sender: int
@@ -47,9 +47,9 @@ class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
     """The watermark after its last frame."""
     end_idle: bool
     frames: int
-    """The number of its frames in the part after the cursor."""
+    """The number of its frames in the part that follows the cursor."""
     next: int
-    """The number of processed ones."""
+    """The number of processed frames."""
     skip: int
 
 
@@ -59,7 +59,7 @@ class _Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: Epoch
     parallelism: int
     max_parallelism: int
-    """Both of the vertex that received the input."""
+    """Like ``parallelism``, that of the vertex that received the input."""
     inputs: list[str]
     """The kinds of the operator's inputs."""
     lanes: list[_StoredLane]
@@ -71,17 +71,17 @@ _decode = msgspec.msgpack.Decoder(_Cursor).decode
 
 @dataclass
 class _Waiting:
-    """The input of one epoch, processed in part or not at all."""
+    """The input of one epoch that is only partly processed, or not at all."""
 
     epoch: Epoch
     merge: InputMerge
     frames: ListPart | None = None
-    """Its frames in the storage."""
+    """Its frames in the storage, if stored."""
     first: tuple[int, ...] = ()
-    """The first stored frame, by lane."""
+    """For each lane, the first stored frame."""
 
     def remaining(self) -> Iterator[int]:
-        """The places of the unprocessed frames."""
+        """The unprocessed frames, by their place in the store."""
         for lane in self.merge.lanes.values():
             for _, place in lane.frames[lane.next :]:
                 yield place
@@ -93,7 +93,7 @@ class _Waiting:
 
 
 def other_inputs(vertex: Vertex, parts: Sequence[ListPart]) -> str:
-    """How the inputs of stored channel state differ from those of the vertex; empty if they do not."""
+    """Say how the inputs of stored channel state differ from the vertex's inputs; empty if they do not."""
     now = _inputs(vertex)
     for cursor in _cursors(parts):
         if cursor.inputs != now:
@@ -116,7 +116,7 @@ def _inputs(vertex: Vertex) -> list[str]:
 
 
 def _held_by(later: Sequence[_Cursor]) -> list[tuple[_StoredLane, list[bytes]]]:
-    """A lane without frames that holds event time at that of the old subtasks before their remaining input."""
+    """A lane without frames that holds back event time, at that of the old subtasks before their remaining input."""
     if not later:
         return []
     watermark = min(combined((lane.watermark, lane.idle) for lane in cursor.lanes) for cursor in later)
@@ -130,7 +130,7 @@ class ChannelState:
     Args:
         storage: The checkpoint storage.
         vertex: The subtask's vertex.
-        subtask: Its number.
+        subtask: The subtask's number.
         new_store: Makes an empty store of frames.
         frame_records: The most records of a frame.
     """
@@ -158,7 +158,8 @@ class ChannelState:
         """Add the input of a new epoch; ``watermark``: the event time that the subtask has reached."""
         if self._waiting and not any(lane.frames for lane in merge.lanes.values()):
             last = self._waiting[-1].merge
-            # A lane whose sender is further may hold records of another one (`sort`): event time moves behind all of them.
+            # A lane whose sender is further may hold records of another sender (`sort`): event time moves only after all of
+            # them.
             still = last.all_processed or merge.end <= watermark
             if still and last.lanes.keys() == merge.lanes.keys():  # the new input only moves the barriers
                 for name, lane in last.lanes.items():
@@ -172,9 +173,9 @@ class ChannelState:
             self.sort(watermark)
 
     def sort(self, watermark: int) -> None:
-        """Put the records of the newest input in the order of their rounds, if none of the input moves event time.
+        """Put the newest input's records in the order of their rounds, unless some of the waiting input advances event time.
 
-        It joins input of epochs before, if that is not much larger, so that a long backlog is not a long queue.
+        Inputs of earlier epochs are merged into it if they are not much larger, so that a long backlog is not a long queue.
         """
         *older, newest = self._waiting
         merge, store = newest.merge, newest.merge.store
@@ -208,11 +209,11 @@ class ChannelState:
             self._rounds.number(lane, waiting.merge.store)
 
     def _timeless(self, watermark: int) -> list[_Waiting]:
-        """The oldest input up to the first that moves event time; none without keys."""
+        """The oldest inputs, up to the first that advances event time; none for input without keys."""
         return list(takewhile(lambda each: self._keyed and each.merge.end <= watermark, self._waiting))
 
     def in_rounds(self, watermark: int) -> RoundsMerge:
-        """The oldest records to process round by round: those that do not move event time.
+        """The oldest records, to be processed round by round: those that do not advance event time.
 
         Args:
             watermark: The event time that the subtask has reached.
@@ -225,7 +226,7 @@ class ChannelState:
         )
 
     def processed_in_rounds(self, watermark: int) -> None:
-        """Note that some of the input that `in_rounds` returned for this watermark has been processed."""
+        """Remove what has been processed of the input that `in_rounds` returned for this watermark."""
         count = len(self._timeless(watermark))
         waiting, self._waiting = self._waiting, deque()
         for number, each in enumerate(waiting):
@@ -242,20 +243,20 @@ class ChannelState:
         return merge
 
     def processed(self) -> None:
-        """Note that the oldest input has been processed."""
+        """Remove the oldest input, which has been processed."""
         merge = self._waiting.popleft().merge
         self.idle, self.held = merge.idle, _held(merge)
 
     @property
     def size(self) -> int:
-        """The bytes of all frames."""
+        """The bytes of all unprocessed frames."""
         return sum(waiting.size for waiting in self._waiting)
 
     def snapshot(self, new_path: Callable[[], str]) -> list[ListPart]:
         """Write the input that is not stored yet; returns the parts of the listed state.
 
         Args:
-            new_path: Returns the path of a new file.
+            new_path: Returns a unique storage path for a file.
         """
         parts = []
         for waiting in self._waiting:
@@ -290,9 +291,9 @@ class ChannelState:
     # restore
 
     def restore(self, parts: Sequence[ListPart]) -> None:
-        """Restore the parts of a checkpoint: this subtask's own, or those of all subtasks at another parallelism.
+        """Restore the parts of a checkpoint: this subtask's own, or, after a rescaling, those of all subtasks.
 
-        The operator has the same inputs (`other_inputs`).
+        The caller has checked the operator's inputs (`other_inputs`).
 
         Raises:
             CorruptFile: a file is missing or altered.
@@ -309,7 +310,7 @@ class ChannelState:
             self._redistribute(stored)
 
     def _lanes(self, cursor: _Cursor, frames: Sequence[bytes]) -> list[tuple[_StoredLane, list[bytes]]]:
-        """The lanes with their frames, processed ones included."""
+        """The lanes with their frames, including processed ones."""
         lanes, at = [], 0
         for lane in cursor.lanes:
             lanes.append((lane, list(frames[at : at + lane.frames])))
@@ -327,10 +328,10 @@ class ChannelState:
         return _Waiting(cursor.epoch, InputMerge(lanes, store))
 
     def _redistribute(self, stored: Sequence[tuple[_Cursor, ListPart]]) -> None:
-        """Take this subtask's records: those of its key groups, and of frames without keys every n-th frame.
+        """Take this subtask's records: those of its key groups, and every n-th frame of those without keys.
 
-        A key's records are in one lane or have no order, so lanes of several old subtasks can be merged, epoch by epoch. The
-        input of an epoch may end behind a later barrier (`add`), so the input of later epochs holds event time back in it.
+        A key's records are in one lane or have no order, so lanes of several old subtasks can be merged, epoch by epoch. An
+        epoch's input may have got a later epoch's barrier (`add`), so the input of later epochs holds event time back in it.
         """
         mine = self._share()
         for epoch in sorted({cursor.epoch for cursor, _ in stored}):
@@ -352,7 +353,7 @@ class ChannelState:
             self._waiting.append(self._restored(_Cursor(epoch, 0, 0, [], []), numbered))
 
     def _share(self) -> Callable[[Frame], list[int]]:
-        """A function that returns the positions of this subtask's records in each frame, called in one order everywhere."""
+        """A function that returns the positions of this subtask's records in a frame; all subtasks call it in one order."""
         parallelism = self._vertex.parallelism
         assign, dealt = group_assigner(self._vertex.max_parallelism, parallelism), count()
 

@@ -87,7 +87,7 @@ def senders(partitioning: Partitioning, receiver: int, count: int, receivers: in
 
 
 def seen_attempts(attempts: Iterable[str]) -> bytes:
-    """A digest of the attempts of a channel's senders, in their order."""
+    """A digest of the attempts of a channel's senders, in order."""
     return xxh3_128_digest("\n".join(attempts).encode())
 
 
@@ -104,7 +104,7 @@ class Router:
         operator: OperatorName,
         passing: Passing,
     ):
-        """``passing``: the records, which may be late."""
+        """``passing``: shows the records that pass; they may be late."""
         target = next(v for v in plan.vertices if v.id == channel.target)
         self._channel = channel
         self._sender = subtask
@@ -141,7 +141,7 @@ class Router:
 
     @property
     def target(self) -> int:
-        """The receiving vertex."""
+        """The number of the receiving vertex."""
         return self._channel.target
 
     def begin(self) -> None:
@@ -165,9 +165,9 @@ class Router:
                 values = list(values)
             alone = self._parallelism == 1
             try:
-                # A single subtask needs no targets, but keys of unusual types must still be checked.
+                # A single subtask needs no targets, but keys of unusual types must be checked nevertheless.
                 targets = [] if alone and self._all_plain(keys) else self._owners(keys)
-            except Exception as error:  # raised by a key's own hash or pickling
+            except Exception as error:  # raised by the key's own hash or pickling
                 raise user_error(error, *self._operator, values[0]) from error
             if alone:
                 self._add(0, values, timestamps, keys)
@@ -194,11 +194,11 @@ class Router:
 
     @staticmethod
     def _all_plain(keys: Any) -> bool:
-        """Whether all keys are of types that every subtask takes without a check."""
+        """Whether all keys have types that every subtask accepts without a check."""
         return plain_keys(keys) if isinstance(keys, ColumnKeys) else set(map(type, keys)) <= _PLAIN_KEYS
 
     def _owners(self, keys: Any) -> Any:
-        """The subtasks of keys: a list, or an array for the keys of columns."""
+        """The subtasks that own the keys: a list, or an array for keys in columns."""
         if isinstance(keys, ColumnKeys):
             return subtasks(keys, self._assign, self._max_parallelism, self._parallelism)
         return self._assign(keys)
@@ -231,7 +231,7 @@ class Router:
         if columns is not None:
             self._spread_columns(targets, columns, timestamps, keys)
             return
-        # In plain Python, a call for each list costs less than the loop over records.
+        # In plain Python, one call per list costs less than a loop over the records.
         if compiled.IN_USE and type(values) is list and type(targets) is list:
             beside = [each for each in (timestamps, keys) if type(each) is list]
             if len(beside) == (timestamps is not None) + (keys is not None):
@@ -290,7 +290,7 @@ class Router:
             self.sample.take(frame.values, frame.timestamps, frame.keys)
         try:
             payload = encode_data(frame)
-        except Exception as error:  # raised by a value's own pickling
+        except Exception as error:  # raised by the value's own pickling
             raise user_error(
                 TypeError(
                     f"an element cannot be sent to the next task, because it cannot be pickled: {error.__cause__ or error}"
@@ -334,14 +334,14 @@ class Lane:
         """The rounds of each frame's records, if records are processed in rounds."""
 
     def finish(self) -> None:
-        """Note that all frames have been processed: the barrier's watermark holds."""
+        """All frames are processed: the barrier's watermark holds."""
         assert self.barrier is not None
         self.watermark = max(self.watermark, self.barrier.watermark)
         self.idle = self.barrier.idle
 
 
 class InputMerge:
-    """The input of a subtask in an epoch: verified against the barriers and merged by watermark.
+    """The input of a subtask in an epoch, verified against the barriers and merged by watermark.
 
     Args:
         lanes: By channel and sending subtask.
@@ -356,12 +356,12 @@ class InputMerge:
 
     @classmethod
     def of(cls, plan: JobPlan, vertex: Vertex, subtask: int, watermark: int, spill_directory: str, bound: int) -> InputMerge:
-        """The input of an epoch, with the channels of the plan."""
+        """Create the input of an epoch, with the channels of the plan."""
         lanes: dict[tuple[int, int], Lane] = {}
         for sender in plan.vertices:
             for channel in (c for chained in sender.chain for c in chained.channels if c.target == vertex.id):
                 broadcast = vertex.inputs[channel.input_index] is InputKind.BROADCAST
-                # The order of a broadcast depends on its senders alone: it is the same in every subtask.
+                # The order of broadcast input depends only on its senders, so it is the same in every subtask.
                 at = MIN_TIMESTAMP if broadcast else watermark
                 for n in senders(channel.partitioning, subtask, sender.parallelism, vertex.parallelism):
                     lanes[(channel.id, n)] = Lane(channel.input_index, broadcast, at)
@@ -400,17 +400,17 @@ class InputMerge:
         return {channel: seen_attempts(attempts) for channel, attempts in seen.items()}
 
     def not_before(self, watermark: int) -> None:
-        """Move the lanes' watermarks up to ``watermark``, which the input of earlier epochs has reached in the meantime."""
+        """Raise the lanes' watermarks to ``watermark``, which the input of earlier epochs has reached by now."""
         for source in self.lanes.values():
             if not source.broadcast:
                 source.watermark = max(source.watermark, watermark)
 
     def frames(self) -> Iterator[tuple[Frame | None, int, int]]:
-        """The frames in the order in which they are processed: (frame, input index, watermark after it).
+        """The frames in processing order: (frame, input index, watermark after it).
 
         Broadcast records come first, so they apply to all other records of the epoch. Of the other channels, the one with
-        the lowest watermark comes first, so no channel makes the records of another late; of channels with the same
-        watermark, that of the first input. A None frame only advances time.
+        the lowest watermark comes first, so that no channel makes another's records late; at equal watermarks, that of the
+        first input. A None frame only advances time.
         """
         lanes = sorted(self.lanes.values(), key=lambda source: source.index)
         for source in lanes:
@@ -443,10 +443,10 @@ class InputMerge:
             yield frame, source.index, time.now()
 
     def cut(self, processed: int) -> None:
-        """Stop within the latest frame of `frames`; called again, `frames` begins with the rest of it.
+        """Stop within the latest frame of `frames`; the next call of `frames` begins with the rest of it.
 
         Args:
-            processed: The records of that frame that are processed.
+            processed: The number of processed records of that frame.
         """
         assert self._current is not None
         source, watermark, skipped, encoded = self._current
@@ -475,7 +475,7 @@ class InputMerge:
 class _CombinedTime:
     """The event time of lanes, as `combined` defines it, at a cost that does not grow with their number.
 
-    Watermarks only rise, and idle lanes stay idle: the entry of a lane in the heap is never above its watermark.
+    Watermarks only rise, and idle lanes stay idle: a lane's entry in the heap is never above its watermark.
     """
 
     def __init__(self, lanes: list[Lane]) -> None:
@@ -484,7 +484,7 @@ class _CombinedTime:
         heapify(self._lowest)
 
     def now(self) -> int:
-        """The present event time."""
+        """The current event time."""
         lowest = self._lowest
         while lowest:
             watermark, n = lowest[0]

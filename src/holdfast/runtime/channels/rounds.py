@@ -1,7 +1,7 @@
 """Rounds: the order in which a subtask processes waiting records, fair to all keys.
 
-In each round, every key that waits gets one record processed: a key with a few records does not wait behind a key with
-thousands. This is fair queueing with a queue per key. A key's records keep their order.
+Each round processes one record of every waiting key, so a key with a few records does not wait behind a key with thousands.
+This is fair queueing with a queue per key. A key's records keep their order.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Rounds:
         """The round of the last record, by key."""
 
     def arrived(self, keys: Iterable[Any], *, ascending: bool = False) -> array[int]:
-        """The rounds of new records, which come after all others, by their keys.
+        """The rounds of new records, given their keys; they come after all others.
 
         Args:
             keys: The keys.
-            ascending: Whether the records keep their order among each other, so that rounds never descend.
+            ascending: Whether the records keep their mutual order, so that rounds never descend.
         """
         now, last, rounds = self._round, self._last, array("q")
         for key in keys:
@@ -51,23 +51,24 @@ class Rounds:
         return rounds
 
     def reached(self, number: int) -> None:
-        """Note that records of this round have been processed."""
+        """Records of this round have been processed."""
         self._round = number
 
     def forget(self) -> None:
-        """Forget the keys without waiting records."""
+        """Forget the keys that have no waiting records."""
         now = self._round
         self._last = {key: last for key, last in self._last.items() if last > now}
 
     def sort(self, runs: Sequence[tuple[Lane, FrameStore]], lane: Lane, into: FrameStore, most: int) -> None:
         """Move the waiting records of several lanes to one of them, in the order of their rounds.
 
-        In one lane they keep each key's order without rounds, too, whichever subtasks have sent the key's records.
+        In one lane, a key's records keep their order even if they are processed without rounds, whichever subtasks have sent
+        them.
 
         Args:
             runs: The lanes, the oldest first, with the stores of their frames.
-            lane: Where the records go.
-            into: Where their frames go.
+            lane: The lane that receives the records.
+            into: The store that receives their frames.
             most: The most records of a frame.
         """
         frames, rounds, header = [], array("q"), b""
@@ -83,7 +84,7 @@ class Rounds:
         if not frames:
             return
         frame = _joined(frames)
-        frame.watermark = lane.watermark  # the lane's time moves behind all of them, at its barrier
+        frame.watermark = lane.watermark  # the lane's time advances after all of these frames, at its barrier
         order = sorted(range(len(rounds)), key=rounds.__getitem__)
         lane.rounds = []
         for at in range(0, len(order), most):
@@ -93,7 +94,7 @@ class Rounds:
             lane.rounds.append(array("q", map(rounds.__getitem__, chosen)))
 
     def number(self, lane: Lane, store: FrameStore) -> None:
-        """Assign rounds to the waiting records of a lane that have none; they keep their order."""
+        """Assign rounds to a lane's waiting records, unless they have some; they keep their order."""
         if lane.rounds is not None:
             return
         waiting: list[list[Any]] = []
@@ -109,7 +110,7 @@ class Rounds:
 
 
 def _joined(frames: Sequence[Frame]) -> Frame:
-    """The records of several frames of a channel with keys as one frame."""
+    """Join frames of a keyed channel into one."""
     values: list[Any] = []
     keys: list[Any] = []
     timestamps: list[int] = []
@@ -124,11 +125,11 @@ def _joined(frames: Sequence[Frame]) -> Frame:
 
 
 class RoundsMerge:
-    """Waiting records of several lanes, round by round; within a round, those of the first lanes first.
+    """Waiting records of several lanes, round by round; within a round, by the order of the lanes.
 
     Args:
-        rounds: Has given the records their rounds.
-        lanes: The lanes, the oldest first, with the stores of their frames. What is processed moves their positions.
+        rounds: Assigned the records' rounds.
+        lanes: The lanes, the oldest first, with the stores of their frames. Processing moves their positions.
     """
 
     def __init__(self, rounds: Rounds, lanes: Sequence[tuple[Lane, FrameStore]]) -> None:
@@ -144,8 +145,8 @@ class RoundsMerge:
     def take(self) -> tuple[Frame, int] | None:
         """The records to process next, with the index of their input; None if there are no more.
 
-        No round among them has less than half of the `keys` of the first. Where only a few keys are left, their records may
-        take longer than those before.
+        Each of their rounds has at least half as many keys as the first one (`keys`). Records of rounds with only a few keys
+        may take longer.
         """
         if not self._heads:
             return None
@@ -164,7 +165,7 @@ class RoundsMerge:
         return frame.part(lane.skip, end), lane.index
 
     def processed(self, count: int) -> None:
-        """Note that the first ``count`` of the records that `take` returned have been processed."""
+        """The first ``count`` records that `take` returned have been processed."""
         if not count:
             return
         _, number = self._heads[0]
@@ -183,7 +184,7 @@ class RoundsMerge:
 
 
 def _even(rounds: array[int], first: int, end: int) -> tuple[int, int]:
-    """The number of keys in the first round, and where the first round with less than half as many begins.
+    """The number of keys in the first round, and the position of the first round with less than half as many.
 
     >>> _even(array("q", [1, 1, 1, 1, 2, 2, 2, 3, 4]), 0, 9)
     (4, 7)

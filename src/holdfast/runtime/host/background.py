@@ -12,18 +12,18 @@ _left: list[int] = []
 
 
 def leave_running(process: subprocess.Popen[bytes]) -> None:
-    """Stop waiting for a child process. Reaps earlier ones that have ended.
+    """Stop waiting for a child process, and reap earlier ones that have ended.
 
-    The object no longer knows whether the process runs.
+    The Popen object no longer knows whether the process is running.
     """
     _left[:] = [pid for pid in _left if _runs(pid)]
     if process.poll() is None:
         _left.append(process.pid)
-        process.returncode = 0  # else Popen warns of a running process when this one ends
+        process.returncode = 0  # otherwise Popen warns of a running process when this process ends
 
 
 def _runs(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG) == (0, 0)
-    except ChildProcessError:  # reaped by someone else
+    except ChildProcessError:  # reaped elsewhere
         return False

@@ -1,4 +1,4 @@
-"""What a program's functions need beside its modules: packages by a requirements file, and unpacked archives.
+"""What a program's functions need besides its modules: packages from a requirements file, and unpacked archives.
 
 The driver packs them into the job's setup; a task slot installs them before it loads the program's functions.
 """
@@ -29,7 +29,7 @@ __all__ = ["ARCHIVES", "REQUIREMENTS", "Dependencies", "made_once", "unzip"]
 REQUIREMENTS = "python.requirements"
 """``file`` or ``file#directory``: a requirements file, and a directory of packages to install from."""
 ARCHIVES = "python.archives"
-"""``file`` or ``file#name``, separated by commas: archives, and the directories that they are unpacked in."""
+"""``file`` or ``file#name``, separated by commas: archives, and the directories into which they are unpacked."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Dependencies:
     packages: tuple[tuple[str, bytes], ...] | None = None
     """Name and content of each file of the directory of packages; None: packages come from pip's index."""
     archives: tuple[tuple[str, bytes], ...] = ()
-    """Name of the directory, and the archive, of each."""
+    """For each archive, the name of its directory and its content."""
 
     @classmethod
     def pack(cls, config: Mapping[str, str]) -> Dependencies:
-        """Read what the configuration names.
+        """Read the files that the configuration names.
 
         Raises:
-            ConfigurationError: a file or directory is not there, or is no archive.
+            ConfigurationError: a file or directory is missing, or is not an archive.
         """
         file, _, cache = config.get(REQUIREMENTS, "").strip().partition("#")
         packages = None
@@ -66,7 +66,7 @@ class Dependencies:
     def install(self, directory: str) -> None:
         """Install the packages and unpack the archives below a directory of this host, for this process.
 
-        Packages come first on the Python path. The archives' directories are in the working directory.
+        The packages come first on the Python path. The archives' directories are in the working directory.
 
         Raises:
             ConfigurationError: pip cannot install a package.
@@ -113,7 +113,7 @@ def _content(key: str, path: str) -> bytes:
 
 
 def _opener(name: str, content: bytes) -> Callable[[str], None]:
-    """What unpacks an archive into a directory."""
+    """The function that unpacks an archive into a directory."""
 
     def untar(target: str) -> None:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
@@ -140,7 +140,7 @@ def unzip(content: bytes, target: str) -> None:
 
 
 def made_once(target: str, make: Callable[[str], None]) -> str:
-    """A directory with what ``make`` puts into it; only one of the host's slots makes it."""
+    """The directory that ``make`` fills; only one of the host's slots makes it."""
     if os.path.exists(target):
         return target
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -148,7 +148,7 @@ def made_once(target: str, make: Callable[[str], None]) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(target):
             fresh = f"{target}.fresh"
-            shutil.rmtree(fresh, ignore_errors=True)  # of a slot that died
+            shutil.rmtree(fresh, ignore_errors=True)  # left by a slot that died
             os.makedirs(fresh)
             make(fresh)
             os.rename(fresh, target)

@@ -18,16 +18,16 @@ __all__ = ["LocalDirectory", "host_name", "slot_directory", "spark_directory", "
 
 @dataclass(frozen=True)
 class LocalDirectory:
-    """A directory below ``io.tmp.dirs`` that is made when it is first needed."""
+    """A directory below ``io.tmp.dirs``, created when it is first needed."""
 
     trusted: str
-    """A directory above it whose permissions are left to the user."""
+    """A directory above it whose permissions are the user's responsibility."""
     path: str
 
     def make(self) -> str:
-        """Make the directory with mode 0700 and return its path.
+        """Create the directory with mode 0700 and return its path.
 
-        Its name can be foretold, so another user may have made it first, to read or plant state (which is unpickled). The
+        Its name is predictable, so another user may have created it first, to read or plant state (which is unpickled). The
         first directory below the trusted one keeps others out of everything in it; the trusted one may do so itself.
 
         Raises:
@@ -49,7 +49,7 @@ class LocalDirectory:
 
 
 def _open_to_others(status: os.stat_result) -> str:
-    """Why other users can reach the content, according to its status; empty if they cannot."""
+    """Why other users can reach the content, given its status; empty if they cannot."""
     if not stat.S_ISDIR(status.st_mode):
         return "is a link or a file, not a directory"
     if status.st_uid != os.geteuid():

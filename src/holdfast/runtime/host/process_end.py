@@ -1,4 +1,4 @@
-"""The end of another process, which need not be a child of this one."""
+"""Waits for the end of another process, which need not be a child of this one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK_EVERY = 0.1
 
 
 def await_end(process: int, seconds: float | None = None) -> bool:
-    """Wait until a process has ended, a zombie included; False if it still runs after this time (None: no limit)."""
+    """Wait until a process has ended (a zombie has); False if it still runs after this many seconds (None: no limit)."""
     try:
         watch = os.pidfd_open(process)  # type: ignore[attr-defined, unused-ignore]  # Linux only
     except ProcessLookupError:

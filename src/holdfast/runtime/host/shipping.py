@@ -1,9 +1,9 @@
 """Ships Holdfast and the user's files to the executors, and explains failures due to missing ones.
 
-Holdfast travels with every job, so executors run the driver's version whatever is installed there, with the compiled
-modules of the driver, and those of a wheel that the settings name (`holdfast.compiled`). Its dependencies do not travel, as
-some of them are binary. The user's files (``python.files``) travel with the job's setup only to its task slots, so
-two jobs of one session can have different versions of a module.
+Holdfast travels with every job, so executors run the driver's version, whatever is installed there. It brings the driver's
+compiled modules, and those of a wheel that the settings name (`holdfast.compiled`), but not its dependencies, some of which
+are binary. The user's files (``python.files``) travel in the job's setup, to its task slots only, so two jobs of one session
+can have different versions of a module.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 PYTHON_FILES = "python.files"
 """Modules of the program, separated by commas."""
 COMPILED_WHEEL = "python.compiled-wheel"
-"""A wheel of this Holdfast, built for the Python and the platform of the executors, if they differ from the driver's."""
+"""A wheel of this Holdfast, built for the executors' Python and platform if these differ from the driver's."""
 _ARCHIVES = (".zip", ".whl", ".egg")
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
 
 def is_local(master: str) -> bool:
-    """Whether the tasks run on the driver's machine, with its Python and its files."""
+    """Whether tasks run on the driver's machine, with its Python and its files."""
     return master.startswith("local")
 
 
@@ -91,7 +91,7 @@ def ship_package(context: SparkContext, wheel: str = "") -> None:
         return
     package = _package(wheel)
     directory = tempfile.mkdtemp(prefix="holdfast-package-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that join later fetch it, too
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # not earlier: executors that join later fetch it, too
     path = os.path.join(directory, f"holdfast-{xxhash.xxh3_64_hexdigest(package)}.zip")
     Path(path).write_bytes(package)
     context.addPyFile(path)
@@ -99,7 +99,7 @@ def ship_package(context: SparkContext, wheel: str = "") -> None:
 
 
 def _package(wheel: str) -> bytes:
-    """Pack Holdfast into a zip archive that Python can import: sources, byte code, and compiled modules to be unpacked."""
+    """Pack Holdfast into a zip archive for import: sources, byte code, and compiled modules that are unpacked on arrival."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.TemporaryDirectory() as scratch:
         byte_code = os.path.join(scratch, "byte-code")
@@ -107,7 +107,7 @@ def _package(wheel: str) -> bytes:
             for path in sorted(Path(root).rglob("*.py")):
                 name = f"holdfast/{path.relative_to(root).as_posix()}"
                 archive.write(path, name)
-                # Unchecked byte code: an archive's times are too coarse to compare, and the sources are the same.
+                # Unchecked byte code: times in an archive are too coarse to compare, and the sources are the same.
                 py_compile.compile(
                     str(path), byte_code, name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
                 )
@@ -123,7 +123,7 @@ def _package(wheel: str) -> bytes:
 
 
 def _extensions(wheel: str, digest: str) -> dict[str, bytes]:
-    """The extensions in a wheel that belong to this Holdfast's sources, by file name."""
+    """The extension modules in a wheel that match this Holdfast's sources, by file name."""
     try:
         with zipfile.ZipFile(wheel.removeprefix("file://")) as archive:
             beginning = f"holdfast/{compiled.DIRECTORY}/{digest}/"
@@ -144,7 +144,7 @@ def _extensions(wheel: str, digest: str) -> dict[str, bytes]:
 
 
 def pack_files(config: Mapping[str, str]) -> list[bytes]:
-    """Pack each entry of ``python.files`` into a zip archive whose root belongs on the Python path.
+    """Pack each entry of ``python.files`` into a zip archive whose root goes on the Python path.
 
     Raises:
         ConfigurationError: an entry does not exist, or Python cannot import from it.
@@ -172,14 +172,14 @@ def _pack(path: Path) -> bytes:
 
 
 def install_files(archives: Iterable[bytes], directory: str) -> None:
-    """Unpack the archives of `pack_files` below a directory and put them first on this process's Python path."""
+    """Unpack the archives of `pack_files` below a directory, and put them first on this process's Python path."""
     found = [
         made_once(os.path.join(directory, f"python-{xxhash.xxh3_64_hexdigest(archive)}"), functools.partial(unzip, archive))
         for archive in archives
     ]
     new = [path for path in found if path not in sys.path]
     sys.path[:0] = new
-    for path in new:  # not importlib.invalidate_caches(), which reads the directories of all archives on the path again
+    for path in new:  # importlib.invalidate_caches() would read the directories of all archives on the path again
         sys.path_importer_cache.pop(path, None)
 
 
@@ -187,13 +187,13 @@ def install_files(archives: Iterable[bytes], directory: str) -> None:
 
 
 def load_and_run() -> Callable[..., Iterator[Any]]:
-    """Make a function that unpickles a task and runs it, and that any Python can unpickle without Holdfast.
+    """Make a function that unpickles and runs a task, and that any Python can unpickle without Holdfast.
 
-    On a host where packages are missing it can therefore report them. Its arguments are the pickled task, the broadcasts
-    that the task needs (Spark would not find them inside the pickle), the partition and its items.
+    So it can report missing packages on a host. Its arguments are the pickled task, the broadcasts that the task needs
+    (Spark would not find them inside the pickle), the partition and its items.
     """
 
-    def run(pickled: bytes, *arguments: Any) -> Iterator[Any]:  # pickled by value: refers to nothing outside
+    def run(pickled: bytes, *arguments: Any) -> Iterator[Any]:  # pickled by value, so it must not refer to names outside
         import os
         import pickle
         import socket
@@ -223,11 +223,11 @@ class SparkJobFailed(RuntimeError):
 def spark_failure(error: BaseException, local: bool, *, stopped: bool = False) -> Exception:
     """The reason why a Spark job failed, without Java's stack traces.
 
-    It is a ConfigurationError if the executors are set up wrongly, SparkGone if Spark has ended.
+    A ConfigurationError if the executors are set up wrongly, SparkGone if Spark has ended.
 
     Args:
         error: The error that Spark raised.
-        local: Whether the tasks run on the driver's machine.
+        local: Whether tasks run on the driver's machine.
         stopped: Whether the SparkContext has been stopped.
     """
     if stopped or isinstance(error, (Py4JNetworkError, ConnectionError)) or "stopped SparkContext" in str(error):
@@ -239,7 +239,7 @@ def spark_failure(error: BaseException, local: bool, *, stopped: bool = False) -
 
 
 def _with_place(words: str) -> str:
-    """The end of Spark's text; if it tells of a full disk and not of which one, with the settings that name it.
+    """Add to the end of Spark's text, if it reports a full disk without a path, the settings that name the disk.
 
     >>> _with_place("OSError: [Errno 28] No space left on device")
     'OSError: [Errno 28] No space left on device: free space below io.tmp.dirs, or spark.local.dir'
@@ -293,7 +293,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def in_short(error: E) -> E:
-    """Drop the traceback and the causes of Holdfast's own errors: their messages name the remedy.
+    """Drop the traceback and the causes of Holdfast's own errors, whose messages name the remedy.
 
     Other errors keep theirs, which may be needed to understand them.
     """

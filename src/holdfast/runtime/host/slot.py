@@ -1,9 +1,9 @@
 """Task slot: the process that holds subtasks' operators, state and connections between epochs.
 
-Spark runs a task in any of its Python workers, but a subtask keeps an open store, hot rows, producers, a consumer that
-reads ahead, and the user's function objects. So the worker forwards its frames to the slot of its partition, on the same
-host, and returns the frames that the slot sends. A dead slot is started again and restores its state from the checkpoint.
-A slot ends by itself when it is no longer needed or its executor has ended.
+Spark runs a task in any of its Python workers, but a subtask keeps an open store, hot rows, producers, a consumer that reads
+ahead, and the user's function objects. So the worker forwards its frames to the slot of its partition, on the same host, and
+returns the frames that the slot sends. A dead slot is replaced, and the new one restores its state from the checkpoint. A
+slot ends by itself when it is no longer needed or its executor has ended.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _ANSWER_TIMEOUT = 20.0
 _END_TIMEOUT = 1.0
 """Seconds that a killed process may take to end after its connections have closed."""
 _LOAD_TIMEOUT = 60.0
-"""Seconds that a slot may take to load a job for which it stands by."""
+"""Seconds that a slot may take to load a job for which it will stand by."""
 _RETIRE_TIMEOUT = 4.0
-"""The same at the end of the job, when the slot may still work on a cancelled task: killing it loses nothing."""
+"""The answer timeout at the end of the job: the slot may still work on a cancelled task, and killing it loses nothing."""
 
 
 def stuck_file(path: str) -> str:
-    """The file into which the slot with this socket writes its stacks if it is stuck."""
+    """The file to which the slot with this socket writes its stacks when it is stuck."""
     return f"{path}.stuck"
 
 
@@ -67,13 +67,13 @@ class SlotClient:
     def __init__(
         self, directory: LocalDirectory, slot: int, executor: int | None = None, modules: Sequence[str] = ()
     ) -> None:
-        """Make the connection when it is needed.
+        """Connect when needed.
 
         Args:
             directory: The directory of the job's slots on this host.
             slot: The slot's number.
-            executor: The process with which a slot that is started ends; None: that of this Spark worker.
-            modules: What the first slot of the host that is started imports for all of them.
+            executor: The process with which a newly started slot ends; None: the executor of this Spark worker.
+            modules: What the first slot on the host imports for all of them.
         """
         self._directory = directory
         self._slot = slot
@@ -85,7 +85,7 @@ class SlotClient:
         """The process of the slot that was last called; 0 before the first call."""
 
     def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Run a task: yields the frames it sends with their partitions, last (-1, report).
+        """Run a task: yields the frames that it sends with their partitions, and at the end (-1, report).
 
         Args:
             started: Identifies the start of the job that ``setup`` belongs to.
@@ -114,7 +114,7 @@ class SlotClient:
                 wire.flush()
                 kind, _, payload = wire.receive()
             if kind == ERROR:
-                from holdfast.runtime.host.shipping import REMEDY  # much for a worker to import
+                from holdfast.runtime.host.shipping import REMEDY  # slow to import, and rarely needed
 
                 raise ConfigurationError(
                     f"the job cannot be loaded on host {host_name()} by {sys.executable}: {payload.decode()}. {REMEDY}"
@@ -134,14 +134,14 @@ class SlotClient:
             wire.close()
 
     def retire(self) -> None:
-        """End the slot of a job that has ended, if there is one; kill it if it does not answer."""
+        """End the slot, if any, of a job that has ended; kill it if it does not answer."""
         self._dismiss(RETIRE, b"")
 
     def park(self, started: str) -> None:
-        """Let the slot, if there is one, close what a start of the job has opened; its process waits for the next start.
+        """Let the slot, if any, close what a start of the job has opened; its process waits for the next start.
 
         Args:
-            started: Identifies the start that has ended; tasks of it that still run somewhere are refused from now on.
+            started: Identifies the start that has ended; the slot refuses tasks of it from now on.
         """
         self._dismiss(PARK, started.encode())
 
@@ -156,7 +156,7 @@ class SlotClient:
             if not wire.answers(_RETIRE_TIMEOUT):
                 self._kill(wire.peer())
         except WireClosed:
-            pass  # it has ended by itself
+            pass  # it ended by itself
         finally:
             wire.close()
 
@@ -194,7 +194,7 @@ class SlotClient:
     def restore_early(self, request: bytes) -> None:
         """Let a slot that is starting restore state in the background, from a pickled `RestoreRequest`."""
         with open(f"{self._path}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # it listens when it gives up the lock
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the slot listens by the time it releases the lock
         connection = connect(self._path)
         if connection is None:
             return
@@ -208,9 +208,9 @@ class SlotClient:
     def _call(self, request: bytes) -> tuple[Wire, int, bytes]:
         """Ask the slot to run a task; returns the connection, and the kind and payload of its first answer.
 
-        A slot that is stopped, or hangs in a task that Spark has given up, does not answer: it is killed, so that it cannot
-        do any harm later, and replaced. So is one that ends before it answers: a process that was killed takes connections
-        for some milliseconds yet. If that happens twice, something ends each slot.
+        A slot that does not answer, because it is stopped or hangs in a task that Spark has given up, is killed and
+        replaced, so that it cannot do harm later. So is a slot that ends before it answers: a killed process accepts
+        connections for some milliseconds more. If that happens twice, something ends every slot.
 
         Raises:
             WireClosed: the slot has refused the call, or two have ended before they answered.
@@ -264,7 +264,7 @@ class SlotClient:
 
 
 def _executor() -> int:
-    """The executor: Spark's JVM, the parent of the daemon that forked this worker."""
+    """The executor's process: Spark's JVM, the parent of the daemon that forked this worker."""
     daemon = os.getppid()
     if os.path.exists("/proc/self/stat"):
         with open(f"/proc/{daemon}/stat") as stat:

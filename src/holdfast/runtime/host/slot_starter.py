@@ -1,7 +1,7 @@
-"""The slot starter: a process on each host that imports what a job's task slots need, and forks each of them.
+"""The slot starter: a process on each host that imports what a job's task slots need, and forks each slot.
 
-Slots share the memory of what was imported before, and start without importing it. An executor has one starter, with
-`holdfast.runtime.slots.slot_starter_main`, which ends after its slots.
+Slots share the memory of what was imported before the fork, and start without importing it. An executor has one starter
+(`holdfast.runtime.slots.slot_starter_main`), which ends after its slots.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Surroundings:
 def start_slots(
     directory: LocalDirectory, slots: int, executor: int, environment: Mapping[str, str], modules: Sequence[str] = ()
 ) -> None:
-    """Start a job's slots on this host before its first tasks ask for them; returns at once.
+    """Start a job's slots on this host before its first tasks need them; returns at once.
 
     Args:
         directory: The directory of the job's slots.
         slots: The number of slots.
         executor: The id of the executor's process; the slots end with it.
         environment: The environment variables of Spark's workers.
-        modules: What the slots import meanwhile, besides the runtime.
+        modules: What the slots import in advance, besides the runtime.
     """
     made = directory.make()
     with contextlib.ExitStack() as stack:
@@ -70,7 +70,7 @@ def fork_slot(directory: LocalDirectory, path: str, executor: int, modules: Sequ
         directory: The directory of the job's slots.
         path: The slot's socket.
         executor: The id of the executor's process; the slot ends with it.
-        modules: What a starter that is started imports, besides the runtime.
+        modules: What a newly started starter imports, besides the runtime.
 
     Raises:
         WireClosed: the starter does not start or does not answer.
@@ -82,7 +82,7 @@ def fork_slot(directory: LocalDirectory, path: str, executor: int, modules: Sequ
     launched: subprocess.Popen[bytes] | None = None
     while not _forks(address, request):
         if launched is not None:
-            launched.kill()  # if it hangs
+            launched.kill()  # in case it hangs
             code = launched.wait()
             raise WireClosed(f"the starter of task slots does not start (exit code {code}): {_said(address)}")
         with open(f"{address}.lock", "w") as lock:
@@ -114,14 +114,14 @@ def _launch(
     early: Sequence[tuple[str, int]] = (),
     output: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a starter, with slots that it forks unasked, by socket and lock. It can be connected to at once."""
+    """Start a starter, with slots that it forks unasked (socket and lock of each). It accepts connections at once."""
     with listen(address) as listener, open(f"{address}.log", "ab") as log:
         slots = [argument for path, lock in early for argument in (path, str(lock))]
         name = "holdfast.runtime.slots.slot_starter_main"
         return subprocess.Popen(
             [sys.executable, "-m", name, str(executor), address, str(listener.fileno()), ",".join(modules), *slots],
             stdin=subprocess.DEVNULL,
-            stdout=output,  # where that of Spark's workers goes: the slots' functions print there
+            stdout=output,  # where Spark's workers print: the slots' functions print there, too
             stderr=log,
             env={**environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             start_new_session=True,
@@ -130,7 +130,7 @@ def _launch(
 
 
 def _forks(address: str, request: bytes) -> bool:
-    """Ask a starter for a slot and wait until it listens or has ended; False if there is no starter, or it ends or hangs."""
+    """Ask a starter for a slot and wait until it listens or has ended; False if no starter answers."""
     connection = connect(address)
     if connection is None:
         return False

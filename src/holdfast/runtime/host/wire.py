@@ -58,9 +58,9 @@ def connect(path: str) -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """Listen on a Unix socket at a path, and replace an earlier listener."""
+    """Listen on a Unix socket at a path, replacing an earlier listener."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    new = f"{path}.new"  # clients that find the socket at its path find it listening
+    new = f"{path}.new"  # listen before renaming: clients that find the path can connect
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
     with _socket_address(new) as address:
@@ -88,7 +88,7 @@ def _socket_address(path: str) -> Iterator[str]:
 
 
 class Wire:
-    """A connection. A message consists of a kind, a number (of a partition, if needed) and bytes."""
+    """A connection. A message has a kind, a number (of a partition, if needed) and bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -129,7 +129,7 @@ class Wire:
         return kind, number, payload
 
     def answers(self, seconds: float) -> bool:
-        """Wait for a message or the end of the connection; False after a timeout in seconds. Call it before `receive`."""
+        """Wait for a message or the end of the connection; False after a timeout in seconds. Called before `receive`."""
         return bool(wait([self._connection], seconds))
 
     def peer(self) -> int:
@@ -145,5 +145,5 @@ class Wire:
             try:
                 stream.close()
             except OSError:
-                continue  # closed by the other side first: there is no message left that it would read
+                continue  # the other side has closed it: nothing is left that it would read
         self._connection.close()

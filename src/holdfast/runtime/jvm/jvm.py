@@ -37,7 +37,7 @@ _START_S = 180.0
 _POLL_S = 0.005
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 _OF_SCRIPTS = {"spark.app.name": "pyspark-shell", "spark.master": "local[*]"}
-"""Spark's scripts give a program without these settings the same ones: a session that it makes later needs them."""
+"""Spark's scripts set these for a program without them, and a session created later needs them."""
 _OPENED = (
     "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
@@ -114,7 +114,7 @@ class Jvm:
         try:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,  # its end is the JVM's
+                stdin=subprocess.PIPE,  # closing it ends the JVM
                 stderr=writing,
                 env=environment,
                 preexec_fn=_ignore_interrupts,
@@ -138,11 +138,11 @@ class Jvm:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The JVM's process id."""
         return self._process.pid
 
     def connect(self) -> Any:
-        """Wait until it answers; returns PySpark's gateway to it.
+        """Wait until the JVM answers; returns PySpark's gateway to it.
 
         Raises:
             ConfigurationError: it ended or does not answer.
@@ -159,7 +159,7 @@ class Jvm:
         return gateway
 
     def end(self, seconds: float) -> None:
-        """End it gracefully; kill it after a timeout."""
+        """End the JVM gracefully; kill it after a timeout in seconds."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -178,7 +178,7 @@ class Jvm:
                 if time.monotonic() > until:
                     self._process.kill()
                     raise ConfigurationError(self._in_vain(f"no answer within {_START_S:g} s"))
-                time.sleep(_POLL_S)  # the file is the only sign to wait for
+                time.sleep(_POLL_S)  # the file is the only sign
             with open(self._address, "rb") as file:
                 port, length = struct.unpack("!ii", file.read(8))
                 self._answered = True
@@ -197,7 +197,7 @@ def start_jvm(java: Java, settings: Mapping[str, str], options: Sequence[str] = 
 
     Args:
         java: The Java runtime.
-        settings: Spark's settings; those of the JVM itself are used here.
+        settings: Spark's settings; those about the JVM itself take effect here.
         options: Further options of the JVM.
 
     Raises:
@@ -243,7 +243,7 @@ def workers_find(directory: str) -> bool:
 
 
 def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
 
 
 def pass_on(reading: int, said: collections.deque[bytes]) -> None:
@@ -253,4 +253,4 @@ def pass_on(reading: int, said: collections.deque[bytes]) -> None:
             if not line.startswith(_NOISE):
                 said.append(line)
                 with contextlib.suppress(OSError):  # this process has no standard error
-                    os.write(2, line)  # not by sys.stderr, which a thread must not hold when the interpreter ends
+                    os.write(2, line)  # not sys.stderr, which a thread must not hold when the interpreter ends

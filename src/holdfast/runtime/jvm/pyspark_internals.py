@@ -1,6 +1,6 @@
-"""The private parts of PySpark that Holdfast uses, all in this module: a release may change them.
+"""The private parts of PySpark that Holdfast uses, all in this module because a release may change them.
 
-PySpark is imported within the functions, as a driver starts Java before.
+PySpark is imported inside the functions, because a driver starts Java before.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 
 
 def launch_gateway(conf: SparkConf | None = None, popen_kwargs: dict[str, Any] | None = None) -> Any:
-    """Start a JVM by Spark's scripts, or connect to the one that the environment names; returns Py4J's gateway."""
+    """Start a JVM by Spark's scripts, or connect to the JVM that the environment names; returns Py4J's gateway."""
     from pyspark.java_gateway import launch_gateway
 
     return launch_gateway(conf, popen_kwargs)
 
 
 def has_gateway() -> bool:
-    """Whether PySpark has a JVM, also if the program has stopped the session that started it."""
+    """Whether PySpark has a JVM, even if the program has stopped the session that started it."""
     pyspark = sys.modules.get("pyspark")
     return pyspark is not None and pyspark.SparkContext._gateway is not None
 
@@ -109,7 +109,7 @@ def java_broadcast(broadcast: Broadcast[Any]) -> Any:
 
 
 def pickled_reference(context: SparkContext, broadcast: Broadcast[Any]) -> bytes:
-    """A reference to the broadcast; PySpark records pickled broadcasts, for the function that is made next."""
+    """A pickled reference to the broadcast; PySpark records it for the function that is made next."""
     content = pickle.dumps(broadcast, 5)
     context._pickled_broadcast_vars.clear()
     return content
@@ -123,7 +123,7 @@ def raw_serializer() -> Any:
 
 
 def raw_connection(port: Any, secret: Any) -> tuple[Any, Any]:
-    """Connect to what the JVM serves; returns the file and the socket."""
+    """Connect to a port of the JVM; returns the file and the socket."""
     from pyspark.util import local_connect_and_auth
 
     file, connection = local_connect_and_auth(port, secret)
@@ -131,14 +131,14 @@ def raw_connection(port: Any, secret: Any) -> tuple[Any, Any]:
 
 
 def raw_pairs(rdd: RDD[Any]) -> Any:
-    """The JavaRDD of an RDD whose elements are bytes, a key and a value in turn."""
+    """The JavaRDD of pairs, from an RDD of bytes that alternates between keys and values."""
     keyed: Any = rdd
     keyed._bypass_serializer = True
     return keyed._jrdd
 
 
 def cloudpickled(function: Any) -> bytes:
-    """The function, pickled by PySpark's cloudpickle, which every worker has."""
+    """The function, pickled by PySpark's cloudpickle, which all workers have."""
     from pyspark import cloudpickle
 
     content: bytes = cloudpickle.dumps(function)

@@ -1,4 +1,4 @@
-"""Where the records of columns go: the same subtasks as the same records one by one, computed on whole columns."""
+"""Routes columns to the same subtasks as the same records one by one, computed on whole columns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.state.keys.key_groups import integer_groups
 __all__ = ["members", "plain_keys", "subtasks"]
 
 Assign = Callable[[list[Any]], list[int]]
-"""The subtasks of keys."""
+"""Returns the subtasks of keys."""
 _CLOSE = 1 << 12
-"""Range of numbers up to which they are counted, which is faster than sorting or hashing."""
+"""Range of numbers up to which they are counted, because that is faster than sorting or hashing."""
 
 
 def plain_keys(keys: ColumnKeys) -> bool:
-    """Whether all keys are integers or strings, which every subtask takes without a check."""
+    """Whether all keys are integers or strings, which every subtask accepts without a check."""
     (array, *more) = keys.arrays
     types = pyarrow().types
     return not more and not array.null_count and (types.is_integer(array.type) or types.is_string(array.type))
@@ -29,7 +29,7 @@ def subtasks(keys: ColumnKeys, assign: Assign, max_parallelism: int, parallelism
 
     Args:
         keys: The keys.
-        assign: The subtasks of keys that are not plain, and of the different strings.
+        assign: Returns the subtasks of keys that are not plain, and of the distinct strings.
         max_parallelism: The number of key groups.
         parallelism: The number of subtasks.
 

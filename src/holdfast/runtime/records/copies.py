@@ -1,7 +1,7 @@
 """Copies of emitted elements.
 
-A function may keep an emitted object, in its state for instance, and change it later; the emitted element must not change
-with it. Like Flink, Holdfast copies elements unless the job reuses objects (``pipeline.object-reuse``). Most elements are
+A function may keep an emitted object, for instance in its state, and change it later; the emitted element must not change
+with it. Like Flink, Holdfast copies elements unless object reuse is enabled (``pipeline.object-reuse``). Most elements are
 immutable and need no copy.
 """
 
@@ -35,7 +35,7 @@ fixed = FIXED.issuperset
 
 
 def same(value: Any) -> Any:
-    """Return the value itself, for jobs that reuse objects."""
+    """Return the value itself, for jobs with object reuse."""
     return value
 
 
@@ -98,6 +98,6 @@ def _of_object(value: Any) -> Any:
         return copy.deepcopy(value)
     except RecursionError:
         raise
-    except Exception:  # a class's own __copy__ may raise anything
+    except Exception:  # a class's __copy__ may raise anything
         log.debug("an element of %s cannot be copied and is emitted without a copy", type(value))
         return value

@@ -1,8 +1,8 @@
-"""Frames of plain records as columns: tuples or dictionaries of plain values, or such values alone. Compiled.
+"""Frames of plain records as columns: tuples or dictionaries of plain values, or single plain values. Compiled.
 
-A column is packed by one call, and keys and timestamps that are fields of the records are not sent again, nor are fields of
-keys that are tuples. The names of dictionaries' fields are sent once. A column whose values are not all whole numbers, all
-floats or all strings is a pickle. Records of any other kind are pickled (`holdfast.runtime.records.frames`).
+A column is packed by one call. Keys and timestamps that are fields of the records are not sent again, nor are the fields of
+tuple keys. The names of dictionaries' fields are sent once. A column is a pickle unless its values are all integers, all
+floats or all strings. Records of any other kind are pickled (`holdfast.runtime.records.frames`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ _COLUMNS, _WITH_TUPLE_KEYS = 1, 2
 PACKED = (_COLUMNS, _WITH_TUPLE_KEYS)
 """The first bytes of packed frames; a pickle never begins with one of them."""
 _HEAD = struct.Struct("<BqIbbb")
-"""The first byte, watermark, number of records, of fields (0: the values are alone; negative: those of dictionaries, whose
-names are the first column), place of the timestamps, of the keys. With tuple keys the last is the number of their fields,
-whose places follow."""
+"""The first byte; the watermark; the numbers of records and of fields (0: single values; negative: fields of dictionaries,
+whose names are the first column); the places of the timestamps and of the keys. With tuple keys, the last is the number of
+their fields, whose places follow.
+"""
 _COLUMN = struct.Struct("<cI")
 """The type's code, and the number of bytes."""
 _NONE, _OWN = -1, -2
-"""Places: no such column; a column of its own, behind those of the fields."""
+"""Places: no such column; a column of its own, after those of the fields."""
 _MOST_FIELDS = 100
 _CODES = {int: b"q", float: b"d", str: b"s"}
 _PICKLE = b"p"
 _PLAIN = frozenset((int, float, str, bool, bytes, type(None)))
-"""Classes of values that have no parts, so that no two columns can share one."""
+"""Classes of values without parts, so that two columns cannot share any."""
 
 
 @lru_cache(maxsize=4096)
@@ -42,10 +43,10 @@ def pack_columns(watermark: int, values: list[Any], timestamps: list[int] | None
     """Pack the records of a frame; None if some are of another kind.
 
     Args:
-        watermark: The watermark behind them.
+        watermark: The watermark after them.
         values: The records.
-        timestamps: Their timestamps.
-        keys: Their keys.
+        timestamps: The records' timestamps.
+        keys: The records' keys.
     """
     if not values:
         return None
@@ -109,7 +110,7 @@ def _packed(column: list[Any]) -> tuple[bytes, bytes] | None:
 
 
 def _nuls(text: bytes) -> int:
-    """The number of zero bytes. Compiled, it compares 16 bytes at a time, where `count` compares one."""
+    """The number of zero bytes. Compiled, it compares 16 bytes at a time; `count` compares one."""
     found = 0
     for byte in text:
         found += byte == 0
@@ -117,7 +118,7 @@ def _nuls(text: bytes) -> int:
 
 
 def _split(values: list[Any], width: int) -> list[list[Any]] | None:
-    """The fields of tuples of this length; None if there are others."""
+    """The fields of tuples of this length; None if there are other values."""
     for each in values:
         if type(each) is not tuple or len(each) != width:
             return None
@@ -128,7 +129,7 @@ def _split(values: list[Any], width: int) -> list[list[Any]] | None:
 
 
 def _split_named(values: list[Any], names: list[Any]) -> list[list[Any]] | None:
-    """The fields of dictionaries with these names, in this order; None if there are others."""
+    """The fields of dictionaries with these names, in this order; None if there are other values."""
     width = len(names)
     fields: list[list[Any]] = [[] for _ in names]
     for each in values:
@@ -155,7 +156,7 @@ def _plain(column: list[Any]) -> bool:
 
 
 def _uniform(column: list[Any], kind: Any) -> bool:
-    """Whether all elements are of this class, and of no subclass."""
+    """Whether all elements are of this class, and not of a subclass."""
     for element in column:  # noqa: SIM110, a loop in C
         if type(element) is not kind:
             return False
@@ -163,7 +164,7 @@ def _uniform(column: list[Any], kind: Any) -> bool:
 
 
 def _place(column: list[Any] | None, fields: list[list[Any]], columns: list[list[Any]]) -> int:
-    """The place of a column beside the fields: one of them, if it has the same objects."""
+    """The place of a column beside the fields: that of a field, if it consists of the same objects."""
     if column is None:
         return _NONE
     for position, field in enumerate(fields):
@@ -222,12 +223,12 @@ def unpack_columns(payload: Any) -> tuple[int, list[Any], list[int] | None, list
 
 
 def _named(names: list[str], columns: list[Any]) -> list[Any]:
-    """Dictionaries of columns."""
+    """Dictionaries with these names, from columns."""
     pattern = dict.fromkeys(names)
     values = []
     for fields in zip(*columns):
         row = fields
-        record: dict[str, Any] = pattern.copy()  # a copy of all entries at once, whose values are then replaced
+        record: dict[str, Any] = pattern.copy()  # copies all entries at once; the values are replaced
         position = 0
         for name in names:
             record[name] = row[position]

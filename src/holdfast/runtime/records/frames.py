@@ -1,8 +1,8 @@
 """Frames: the unit in which records, barriers and reports travel between tasks, as bytes through Spark's shuffle.
 
-A data frame holds a few thousand records of one channel: plain ones as columns, where the loops that take them apart are
-compiled (`holdfast.runtime.records.frame_columns`), others as one pickle of parallel lists. Records that are columns already
-travel as a record batch of Arrow within the pickle.
+A data frame holds up to a few thousand records of one channel. Plain records travel as columns if the loops that pack them
+are compiled (`holdfast.runtime.records.frame_columns`), others as one pickle of parallel lists. Records that are columns
+already travel as an Arrow record batch within the pickle.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ __all__ = [
 
 _BARRIER = struct.Struct("<qIq??")
 _BY_COLUMNS = compiled.IN_USE
-"""Whether plain records are packed as columns: only if compiled; in plain Python a pickle is as fast. All read both."""
+"""Whether plain records are packed as columns: only if compiled, because in plain Python a pickle is as fast. Both can be
+read.
+"""
 _MOST_FIELDS = 4096
 """Fields of tuples or dictionaries in a frame: about 700 dictionaries of six fields, which take half a megabyte."""
 
 
 class Barrier(NamedTuple):
-    """Ends a channel's epoch, and tells the receiver how many frames it must have, and the sender's attempt.
+    """Ends a channel's epoch: tells the receiver how many frames it must have, and the sender's attempt.
 
-    An epoch has one for every pair of subtasks that a channel connects, so it is encoded without pickle.
+    An epoch has one for every pair of subtasks connected by a channel, so it is encoded without pickle.
     """
 
     epoch: Epoch
@@ -62,7 +64,7 @@ class Barrier(NamedTuple):
 
 @dataclass
 class Frame:
-    """Records of one channel, and the sender's watermark behind them."""
+    """Records of one channel, and the sender's watermark after them."""
 
     watermark: int
     values: list[Any]
@@ -75,7 +77,7 @@ class Frame:
 
     @staticmethod
     def of(values: Any, timestamps: Any, keys: Any, locations: list[str] | None) -> Frame:
-        """A frame that is still open, with its first records."""
+        """Open a frame with its first records."""
         if columns_of(values) is None:
             values, keys = list(values), None if keys is None else list(keys)
             timestamps = None if timestamps is None else list(timestamps)
@@ -84,7 +86,7 @@ class Frame:
         return Frame(0, values, timestamps, keys, locations)
 
     def extend(self, values: Any, timestamps: Any, keys: Any) -> bool:
-        """Add records; False if they do not fit: columns and rows do not mix, nor records with and without timestamps."""
+        """Add records; False if they do not fit: columns and rows do not mix, nor do records with and without timestamps."""
         held, given = columns_of(self.values), columns_of(values)
         if (self.timestamps is None) != (timestamps is None) or (held is None) != (given is None):
             return False
@@ -103,7 +105,7 @@ class Frame:
         return True
 
     def is_full(self, most: int) -> bool:
-        """Whether it has ``most`` records, or as many tuples or dictionaries as stay in the cache until it is packed."""
+        """Whether it has ``most`` records, or as many tuples or dictionaries as stay in the cache until they are packed."""
         count = len(self.values)
         if count >= most or type(self.values) is not list:
             return count >= most
@@ -157,7 +159,7 @@ def encode_data(frame: Frame) -> bytes:
     try:
         return pickle.dumps(content, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        return pickling.dumps(content)  # classes of the program's main module go by value, as tasks cannot import them
+        return pickling.dumps(content)  # by value for classes of the program's main module, which tasks cannot import
 
 
 def decode_data(payload: memoryview | bytes) -> Frame:

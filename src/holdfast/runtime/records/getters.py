@@ -1,4 +1,4 @@
-"""Functions that only read a field, as most key selectors do: C reads it for a whole batch, without a Python call each."""
+"""Functions that only read a field, as most key selectors do: C reads it for a whole batch, without Python calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Getter = Callable[[Any], Any]
 
 
 def getter(function: Any, arguments: int = 1) -> Getter | None:
-    """What reads the same field as a function; None if the function does anything else.
+    """A getter that reads the same field as a function; None if the function does anything else.
 
     Args:
         function: A function of a value.
@@ -44,7 +44,7 @@ def getter(function: Any, arguments: int = 1) -> Getter | None:
 
 
 def read_all(read: Getter | None, values: Iterable[Any]) -> list[Any] | None:
-    """The field of each value; None without a getter, or if it fails: the function itself then shows what is wrong."""
+    """The field of each value; None without a getter, or if it fails, in which case calling the function shows the error."""
     if read is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Places in code: the line at which a program, Holdfast or a library is."""
+"""Places in code: the line at which a program, Holdfast or a library is running."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 def is_holdfasts(file: str) -> bool:
-    """Whether a frame of this file is one of Holdfast."""
+    """Whether this file belongs to Holdfast."""
     return file.startswith(FRAMES)
 
 
 def is_programs(file: str) -> bool:
-    """Whether a frame of this file is one of the program or of a library, but not of Python's own."""
+    """Whether this file belongs to the program or a library, and not to Python's own."""
     pythons = file.startswith("<frozen") or (file.startswith(_PYTHON) and not any(each in file for each in _PACKAGES))
     return not pythons and not is_holdfasts(file)
 
 
 def outside_of_libraries(frame: FrameType) -> FrameType:
-    """The innermost frame of Holdfast or the program, whose line says more than that of the library that it calls."""
+    """The innermost frame of Holdfast or the program; its line says more than that of a library that it calls."""
     found: FrameType | None = frame
     while found is not None and not is_holdfasts(file := found.f_code.co_filename):
         if is_programs(file) and not any(each in file for each in _PACKAGES):
@@ -44,11 +44,11 @@ def place_of(frame: FrameType) -> str:
 
 
 def place_in_dump(dump: str, base: tuple[str, str]) -> str:
-    """The line at which a program is, in what `faulthandler` has written of its threads; empty: none is.
+    """The line at which a program is, from a dump of its threads by `faulthandler`; empty if none is in it.
 
     Args:
-        dump: What it has written.
-        base: The end of the file's name and the name of the function that calls the program.
+        dump: The dump.
+        base: The end of the file name, and the name, of the function that calls the program.
     """
     for thread in dump.split("\n\n"):
         frames = _DUMPED.findall(thread)  # the innermost first

@@ -1,4 +1,4 @@
-"""RecordBatch, the records that pass from operator to operator at once."""
+"""RecordBatch: the records that pass from operator to operator at once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class RecordBatch:
     """Records with their timestamps and keys, in parallel lists of the same length."""
 
     values: list[Any]
-    """A list, or `holdfast.common.formats.columns.Columns` in its place."""
+    """A list, or `holdfast.common.formats.columns.Columns` instead."""
     timestamps: list[int] | None = None
-    """In ms; None: no record has one. With columns, a packed array may be in the place of the list."""
+    """In ms; None: no record has one. With columns it may be a packed array instead of a list."""
     keys: list[Any] | None = None
-    """Given to operators with keyed state."""
+    """Set for operators with keyed state."""
 
     def part(self, first: int, end: int) -> RecordBatch:
         """The records from ``first`` up to ``end``."""
@@ -40,7 +40,7 @@ class RecordBatch:
         )
 
     def stamps(self) -> Sequence[int]:
-        """The timestamps; for records without one, the least timestamp."""
+        """The timestamps; the minimum timestamp for records without one."""
         return [MIN_TIMESTAMP] * len(self.values) if self.timestamps is None else self.timestamps
 
     def untimed(self) -> int | None:
@@ -61,12 +61,12 @@ def select_keys(
     owner: OperatorName,
     read: Getter | None = None,
 ) -> list[Any]:
-    """Select the key of each value and fit it to the declared type. The keys of columns are columns.
+    """Select the key of each value and convert it to the declared type. The keys of columns are columns.
 
     ``read``: reads the field that ``select`` returns, if it does nothing else.
 
     Raises:
-        UserCodeError: the selector failed, or a key is of another type; the message names the value and ``owner``.
+        UserCodeError: the selector failed, or a key has another type; the message names the value and ``owner``.
     """
     columnar = key_columns(select, declared, values)
     if columnar is not None:
@@ -98,7 +98,7 @@ def _selected(select: Callable[[Any], Any], values: list[Any], owner: OperatorNa
 
 
 def read_timestamps(assign: Callable[[Any, int], int], values: list[Any], read: Getter | None) -> list[int] | None:
-    """The timestamps of records or columns, if the assigner only reads a field; None if it must be called for each record.
+    """The timestamps of records or columns, if the assigner only reads a field; None if it must be called per record.
 
     ``read``: reads the field that ``assign`` returns, if it does nothing else.
     """
@@ -108,7 +108,7 @@ def read_timestamps(assign: Callable[[Any, int], int], values: list[Any], read: 
     try:
         return None if stamps is None else whole_timestamps(stamps)
     except TypeError:
-        return None  # the calls find the record
+        return None  # the calls will find the record
 
 
 def whole_timestamps(stamps: list[Any]) -> list[int]:
@@ -117,13 +117,13 @@ def whole_timestamps(stamps: list[Any]) -> list[int]:
     Raises:
         TypeError: a result is not a whole number of ms in 64 bits; the message names the first.
     """
-    if compiled.IN_USE and are_timestamps(stamps):  # in plain Python, three calls for all take less
+    if compiled.IN_USE and are_timestamps(stamps):  # in plain Python, three calls for the whole list are faster
         return stamps
     try:
         if type(sum(stamps)) is int and max(stamps, default=0) <= MAX_TIMESTAMP and min(stamps, default=0) >= MIN_TIMESTAMP:
             return stamps
     except TypeError:
-        pass  # not numbers: the loop below finds the first
+        pass  # not numbers: the loop below finds the first one
     return [_whole_timestamp(stamp) for stamp in stamps]
 
 
@@ -132,10 +132,10 @@ def _whole_timestamp(stamp: Any) -> int:
 
 
 def whole_milliseconds(value: Any, who: str, what: str) -> int:
-    """Check a timestamp or watermark that the program gives.
+    """Check a timestamp or watermark from user code.
 
     Args:
-        value: What it gives.
+        value: The timestamp or watermark.
         who: The start of the message, e.g. "the timestamp assigner returned".
         what: What the value should be.
 

@@ -1,4 +1,4 @@
-"""Samples of records: what passes on an edge of the running job in one epoch, taken when somebody asks."""
+"""Samples of records that pass on an edge of the running job in one epoch, taken on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Edge = tuple[int, int]
 _RECORDS = 10
 """Records in a sample."""
 _KEYS = 10_000
-"""Keys that each subtask counts."""
+"""Limit of the keys that each subtask counts."""
 _FREQUENT = 10
 _CHARACTERS = 300
 
@@ -41,25 +41,25 @@ def shown(value: Any) -> str:
     """
     try:
         text = repr(value)
-    except Exception as error:  # of the user's own __repr__
+    except Exception as error:  # raised by the class's own __repr__
         text = f"<{type(value).__name__}, whose repr failed: {type(error).__name__}>"
     return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
 
 
 @dataclass
 class EdgeSample:
-    """What has passed on an edge in one epoch: its first records, and how often each key occurs."""
+    """What has passed on an edge in one epoch: the first records, and how often each key occurs."""
 
     records: list[SampledRecord] = field(default_factory=list)
     passed: int = 0
-    """All records that have passed."""
+    """The number of all records."""
     keys: Counter[str] = field(default_factory=Counter)
     """The most frequent keys, among those counted."""
     counted: int = 0
-    """Records whose keys were counted."""
+    """The number of records whose keys were counted."""
 
     def take(self, values: Sequence[Any], timestamps: Sequence[int] | None, keys: Sequence[Any] | None) -> None:
-        """Look at the records of a frame."""
+        """Add the records of a frame."""
         self.passed += len(values)
         for i in range(min(len(values), _RECORDS - len(self.records))):
             key = None if keys is None else shown(keys[i])
@@ -94,7 +94,7 @@ class HasSamples(Protocol):
 
 
 class SampleRequests:
-    """The edges of which a sample is wanted. Thread-safe."""
+    """The edges to sample. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class SampleRequests:
         self._ended = False
 
     def add(self, edge: Edge) -> Future[EdgeSample]:
-        """Want a sample of the next epoch in which records pass on the edge."""
+        """Request a sample of the next epoch in which records pass on the edge."""
         with self._lock:
             if self._ended:
                 raise HoldfastError("the job has ended; no records pass any more")
@@ -110,7 +110,7 @@ class SampleRequests:
 
     @property
     def wanted(self) -> frozenset[Edge]:
-        """The edges to look at."""
+        """The edges to sample."""
         with self._lock:
             return frozenset(self._wanted)
 
@@ -129,7 +129,7 @@ class SampleRequests:
                     answered.set_result(whole)
 
     def end(self) -> None:
-        """The job is over: requests without an answer fail."""
+        """The job is over: fail the unanswered requests."""
         with self._lock:
             self._ended = True
             left, self._wanted = list(self._wanted.values()), {}

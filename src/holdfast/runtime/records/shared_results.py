@@ -1,4 +1,4 @@
-"""What a function passes on and something else holds, too, is copied. Compiled (`holdfast.compiled`)."""
+"""Copies a function's results if something else holds them too. Compiled (`holdfast.compiled`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["held_before", "list_of", "own_each"]
 
 
 def list_of(values: list[Any]) -> list[Any]:
-    """The elements as a list, whose rows are made once if they are columns."""
+    """The elements as a list; columns are converted to rows once."""
     return values if type(values) is list else list(values)
 
 
 def held_before(values: list[Any]) -> int:
-    """How often each element is held, at least, before a function gets it."""
+    """The minimum number of references to an element before a function gets it."""
     least = _UNKNOWN
     for value in values:
         if type(value) in FIXED or type(value) is tuple:
@@ -29,16 +29,15 @@ def held_before(values: list[Any]) -> int:
 
 
 def own_each(mapped: list[Any], values: list[Any], held: int, copied: Copy) -> None:
-    """Replace results that something else holds, in whole or in part, by copies.
+    """Replace results that something else holds, entirely or partly, by copies.
 
-    A function may return one object for several elements, or keep an element that it passes on, and a later function change
-    it. A fresh object needs no copy, and neither does an element that the function has not kept, whose parts are not looked
-    at.
+    A function may return one object for several elements, or keep an element that it passes on, which a later function may
+    change. A fresh object needs no copy. Neither does an element that the function has not kept; its parts are not examined.
 
     Args:
-        mapped: The results, an element among them if the function has returned it.
+        mapped: The results; an element is among them if the function returned it.
         values: The elements.
-        held: As `held_before` has counted.
+        held: The result of `held_before`.
         copied: Copies a result.
     """
     most = held + _OF_BOTH_LISTS
@@ -48,7 +47,7 @@ def own_each(mapped: list[Any], values: list[Any], held: int, copied: Copy) -> N
         if kind is tuple:
             for each in result:
                 if type(each) not in FIXED:
-                    each = None  # it counts as a reference
+                    each = None  # it would count as a reference
                     if result is not value and not _alone(result):
                         mapped[position] = copied(result)
                     break
@@ -65,7 +64,7 @@ _references = sys.getrefcount
 
 
 def _alone(result: Any) -> bool:
-    """Whether nothing but this object holds its parts; False also where that is not known."""
+    """Whether only this object holds its parts; False also if that is unknown."""
     kind = type(result)
     parts: Any
     if kind is tuple or kind is list:
@@ -87,14 +86,14 @@ def _alone(result: Any) -> bool:
 
 
 def _of_a_result() -> int:
-    """The references of an object that only a list of results holds, in a loop as that of `own_each`."""
+    """The reference count of an object that only a list of results holds, in a loop like that of `own_each`."""
     for result, _ in zip([object()], [None]):
         return _references(result)
     raise AssertionError
 
 
 def _of_both_lists() -> int:
-    """How much oftener an element is held in a loop as that of `own_each`, with both lists, than in `held_before`."""
+    """How many more references an element has in a loop like that of `own_each`, with both lists, than in `held_before`."""
     values: list[Any] = [[]]
     mapped = values.copy()
     for result, value in zip(mapped, values):
@@ -105,7 +104,7 @@ def _of_both_lists() -> int:
 
 
 def _of_a_part() -> int:
-    """The same for a part, in a loop as that of `_alone`."""
+    """The same for a part, in a loop like that of `_alone`."""
     for part in [object()]:
         return _references(part)
     raise AssertionError

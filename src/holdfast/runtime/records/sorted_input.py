@@ -1,6 +1,6 @@
 """SortedInput: a keyed task's whole input in BATCH mode, sorted by key and, for each key, by timestamp.
 
-An external merge sort: records beyond the memory bound are written to a local file in sorted runs, which are merged.
+An external merge sort: records beyond the memory limit are written to a local file in sorted runs, which are then merged.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from holdfast.state.keys.key_codec import encode_key
 __all__ = ["SortedInput", "sorted_frames"]
 
 _CHUNK = 1024
-"""Records of a run that are read at once."""
+"""Records of a run to read at once."""
 _KEYS = 1 << 16
-"""Encoded keys that are remembered."""
+"""Number of encoded keys to cache."""
 _RECORD_BYTES = 400
 """Estimated memory of a record's entry without its value."""
 _length = struct.Struct(">q")
@@ -34,20 +34,20 @@ class _Entry(NamedTuple):
     key_bytes: bytes
     stamp: int
     sequence: int
-    """Keeps the order of the input, and keeps values from being compared."""
+    """Keeps the order of the input, and prevents values from being compared."""
     input: int
-    """The input."""
+    """The index of the input."""
     value: Any
     key: Any
     location: str | None
 
 
 class SortedInput:
-    """Sorts records by the bytes of their keys and by timestamp; records that are equal in both keep their order.
+    """Sorts records by the bytes of their keys and by timestamp; the sort is stable.
 
     Args:
-        directory: Where runs are written.
-        bound: Approximate number of bytes of records in memory.
+        directory: The directory for runs.
+        bound: Approximate limit of the records in memory, in bytes.
     """
 
     def __init__(self, directory: str, bound: int) -> None:
@@ -106,7 +106,7 @@ class SortedInput:
             yield from map(_Entry._make, pickle.loads(chunk))
 
     def frames(self, size: int) -> Iterator[tuple[int, Frame]]:
-        """All records in order, as frames of one input and at most ``size`` records each."""
+        """All records in order, in frames of a single input with at most ``size`` records."""
         self._entries.sort()
         merged = heapq.merge(*(self._run(*run) for run in self._runs), self._entries) if self._runs else iter(self._entries)
         for index, entries in itertools.groupby(merged, lambda entry: entry.input):
@@ -137,9 +137,9 @@ def sorted_frames(
     """The frames of a task's whole input: first those without keys, then those with keys, sorted; last the watermark.
 
     Args:
-        frames: (frame, input index, watermark behind it), as the runtime merges them.
-        directory: A local directory for records beyond the memory bound.
-        bound: Approximate number of bytes of records in memory.
+        frames: (frame, input index, watermark after it), as the runtime merges them.
+        directory: A local directory for records beyond the memory limit.
+        bound: Approximate limit of the records in memory, in bytes.
         size: The most records of a sorted frame.
     """
     records = SortedInput(directory, bound)

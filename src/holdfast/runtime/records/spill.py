@@ -1,4 +1,4 @@
-"""FrameStore: holds the frames of an epoch, in memory up to a bound and beyond it in a temporary file."""
+"""FrameStore: holds the frames of an epoch, in memory up to a limit and beyond it in a temporary file."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class FrameStore:
         return len(self._frames) - 1
 
     def get(self, place: int) -> bytes:
-        """Take the frame at a place; its memory is freed."""
+        """Take the frame at a place and free its memory."""
         frame = self.look(place)
         self._frames[place] = b""
         return frame
 
     def look(self, place: int) -> bytes:
-        """Read the frame at a place, which stays."""
+        """Read the frame at a place and keep it."""
         frame = self._frames[place]
         if isinstance(frame, bytes):
             return frame

@@ -76,8 +76,8 @@ def not_iterable(error: BaseException, results: Any) -> BaseException:
 def _traceback(error: BaseException) -> str:
     """The traceback of the error and its causes, each without Holdfast's frames above the user's.
 
-    An error that Holdfast raises to tell a mistake is told without the frames behind the user's, too, and without a cause
-    in Holdfast's own code: its text says what is wrong.
+    If Holdfast raised the error to report a mistake, its text says what is wrong: the frames below the user's are left out
+    too, as is a cause in Holdfast's own code.
     """
     report = traceback.TracebackException.from_exception(error)
     waiting, seen = [report], set()
@@ -109,12 +109,12 @@ def _users(report: traceback.TracebackException) -> list[int]:
 def _text(value: Any, limit: int) -> str:
     try:
         return repr(value)[:limit]
-    except Exception:  # raised by the class's own repr; must not hide the original error
+    except Exception:  # raised by the class's repr; must not hide the original error
         return f"<{type(value).__name__} without a text>"
 
 
 def user_error(error: BaseException, operator: str, uid: str, value: Any = _NOTHING, key: Any = None) -> UserCodeError:
-    """The error for the user: the traceback of the function, then the operator, key and element.
+    """The error for the user: the function's traceback, then operator, key and element.
 
     Raises:
         StorageError: the error itself: state that the function asked for is damaged, or could not be fetched.
