@@ -1,4 +1,4 @@
-"""Shows in the job's metrics which lengthy work the driver is doing."""
+"""Shows the driver's lengthy work in the job's metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAY_LAST: dict[type[Instruction], str] = {
 
 
 def doing(metrics: JobMetrics, instruction: Instruction) -> AbstractContextManager[None]:
-    """Show an instruction in the metrics while the driver carries it out, if it may take long."""
+    """Show an instruction in the metrics while the driver carries it out, if that may take long."""
     if isinstance(instruction, instructions.Run):
         return metrics.doing(f"{RUNNING_EPOCH}{instruction.assignment.epoch}")
     what = _MAY_LAST.get(type(instruction))

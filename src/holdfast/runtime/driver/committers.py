@@ -1,4 +1,4 @@
-"""Committers: those of a job's sinks, in the driver."""
+"""Committers: the committers of a job's sinks, in the driver."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Committers:
             plan: The plan of the job.
             job: The job.
             restored: The committables of the restored checkpoint.
-            passed_over: Those of the job's newest checkpoint, if another one is restored. Their loss does not stop the
-                start: it may be why the user goes back.
+            passed_over: The committables of the job's newest checkpoint, if an older one is restored. If they are lost, the
+                job starts nevertheless: their loss may be why the user went back.
         """
         for vertex in plan.vertices:
             for chained in vertex.chain:

@@ -1,6 +1,6 @@
 """Coordinator: a job's driver, which carries out the decisions of the coordinator machine.
 
-The protocol is in `holdfast.runtime.protocol.machine`. This module has the I/O: threads, the clock, the checkpoint log, the
+The protocol is in `holdfast.runtime.protocol.machine`; this module has the I/O: threads, the clock, the checkpoint log, the
 sources' enumerators, the executor and the sinks' committers.
 """
 
@@ -55,8 +55,9 @@ log = logging.getLogger("holdfast")
 
 _ABORT_EVERY_S = 0.5
 _YOUNG = 50_000
-"""New objects after which Python looks for cycles among them. An epoch of ten thousand splits makes some hundred thousand
-objects without cycles, for which it would look some hundred times, and each time further back."""
+"""Number of new objects after which Python's garbage collector looks for cycles. An epoch of ten thousand splits creates
+some hundred thousand objects without cycles; by default Python would search them some hundred times, each time further back.
+"""
 
 
 class EpochExecutor(Protocol):
@@ -69,7 +70,7 @@ class EpochExecutor(Protocol):
         """Make the running epoch fail soon."""
 
     def each(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Run a function for each item on the executors, beside the epochs. Called in a separate thread."""
+        """Run a function for each item on the executors, while epochs run. Called in a separate thread."""
 
     def stop_each(self) -> None:
         """Make a running `each` fail soon."""
@@ -79,7 +80,7 @@ class ClosableExecutor(EpochExecutor, Protocol):
     """An executor of epochs that holds resources."""
 
     def close(self, successor: JobPlan | None = None) -> None:
-        """Release them; ``successor``: the plan with which the job goes on, if it does."""
+        """Release the resources; ``successor``: the plan with which the job continues, if it does."""
 
 
 class Coordinator:
@@ -106,8 +107,8 @@ class Coordinator:
         """``job`` and ``executor`` are called with each new generation; the plan changes when the job is rescaled.
 
         ``verify`` raises CorruptFile for a checkpoint that cannot be restored; with True it also checks the content.
-        ``requests`` counts what this process asks of the checkpoint storage. ``wall_clock`` tells the time in ms since 1970,
-        ``virtual_seconds`` the monotonic time of a test with its own clock.
+        ``requests`` counts this process's requests to the checkpoint storage. ``wall_clock`` returns the time in ms since
+        1970, ``virtual_seconds`` the monotonic time of a test with its own clock.
         """
         self._wall_clock = wall_clock
         self._virtual_seconds = virtual_seconds
@@ -146,10 +147,11 @@ class Coordinator:
         self._executor: EpochExecutor | None = None
 
     def cancel(self, *, force: bool = False) -> None:
-        """Stop after the running epoch; in BATCH mode, whose epoch is the whole job, stop it. Thread-safe.
+        """Stop after the running epoch; in BATCH mode, where the epoch is the whole job, stop it. Thread-safe.
 
         Args:
-            force: Do not wait for the running epoch: its functions may not return. The job's next start computes it again.
+            force: Do not wait for the running epoch, whose functions may never return. The job's next start computes it
+                again.
         """
         self._inbox.put(events.Cancel())
         self._inputs.cancelled = True
@@ -159,7 +161,7 @@ class Coordinator:
             threading.Thread(target=self._abort, name="holdfast-cancel", daemon=True).start()
 
     def _abort(self) -> None:
-        """Abort the running epoch, again and again: it may just begin."""
+        """Abort the running epoch, repeatedly: it may be just beginning."""
         while not self._ended:
             if self._executor is not None:
                 self._executor.abort()
@@ -189,7 +191,7 @@ class Coordinator:
         return written
 
     def request_rescale(self, plan: JobPlan) -> Future[None]:
-        """Run the job at another parallelism after the current epoch, if that is possible. Thread-safe.
+        """Run the job at another parallelism after the current epoch, if possible. Thread-safe.
 
         Args:
             plan: The job at that parallelism.
@@ -206,7 +208,7 @@ class Coordinator:
         return rescaled
 
     def change_pace(self, interval_ms: int | None, min_pause_ms: int | None) -> None:
-        """Take checkpoints at another pace from now on, until the job's next start. Thread-safe."""
+        """Take checkpoints at another pace from now until the job's next start. Thread-safe."""
         self._inbox.put(events.PaceChanged(interval_ms, min_pause_ms))
 
     def _fail_requests(self) -> None:
@@ -233,7 +235,7 @@ class Coordinator:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended by itself or by a savepoint, so that no other driver is to go on with it."""
+        """Whether the job has ended by itself or by a savepoint, so that no other driver should continue it."""
         return self._stopped or self._machine.state is JobState.FINISHED
 
     def run(self) -> None:
@@ -259,7 +261,7 @@ class Coordinator:
     def _drive(self) -> instructions.End:
         """Carry out the machine's instructions, one by one, until the job ends."""
         todo = deque(self._handle_inbox(block=False))
-        if self._machine.state is JobState.CREATED:  # else it was cancelled before its start
+        if self._machine.state is JobState.CREATED:  # otherwise it was cancelled before its start
             todo.extend(self._handle(events.Start()))
         while True:
             if not todo:
@@ -287,7 +289,7 @@ class Coordinator:
         return self._machine.handle(event, Instant(self._wall_clock(), time.monotonic(), self._virtual_seconds()))
 
     def _handle_inbox(self, *, block: bool) -> list[Instruction]:
-        """Pass events of other threads to the machine, up to its end; if ``block``, wait for one or the end of the delay."""
+        """Pass other threads' events to the machine, until it ends; if ``block``, wait for one or for the delay's end."""
         given: list[Instruction] = []
         while True:
             try:
@@ -306,7 +308,7 @@ class Coordinator:
                 self._stopped = self._stopped or request.stop
                 written.set_result(request.uri)
             if any(isinstance(each, instructions.End) for each in given):
-                return given  # what comes now comes too late
+                return given  # later events come too late
             block = False
 
     def _answer_request(self, notice: Notice) -> None:
@@ -327,7 +329,7 @@ class Coordinator:
         return None if self._delay_until is None else max(0.0, self._delay_until - time.monotonic())
 
     def _carry_out(self, instruction: Instruction) -> Event | None:
-        """Carry out the instruction; returns its answer, or None if that comes through the inbox."""
+        """Carry out the instruction; returns its answer, or None if the answer arrives in the inbox."""
         match instruction:
             case instructions.Run(assignment):
                 assert self._executor is not None
@@ -454,7 +456,7 @@ class Coordinator:
                 with held:
                     self._savepoint_writer.write(checkpoint, request.uri, instruction.drained, executor.each)
                 if request.stop:
-                    self._log.check_ownership()  # with another owner, the job goes on
+                    self._log.check_ownership()  # otherwise another driver owns the job, which goes on
             except Exception as error:
                 self._inbox.put(Failed(instruction, error))
             except BaseException as end:
@@ -467,7 +469,7 @@ class Coordinator:
     # the end
 
     def _close_parts(self, *, ends: bool = False) -> None:
-        """Close the resources of an earlier start. No commit is running; a clean-up is awaited."""
+        """Close the resources of an earlier start. No commit is running; waits for a running clean-up."""
         if self._cleaning is not None:
             wait([self._cleaning])
         self._inputs.close(ends=ends)

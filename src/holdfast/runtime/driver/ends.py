@@ -25,22 +25,22 @@ __all__ = ["delete_checkpoints", "end_anyway"]
 log = logging.getLogger("holdfast")
 
 _GRACE_S = 15.0
-"""The time for an orderly end after it was forced, in seconds."""
+"""Seconds for an orderly end after a forced one was requested."""
 _EXIT_S = 5.0
-"""The time for a program to exit after its job was left, in seconds."""
+"""Seconds for a program to exit after its job was abandoned."""
 
 
 def end_anyway(name: str, over: threading.Event, leave: Callable[[], None], grace_s: float = _GRACE_S) -> None:
-    """Leave a job whose driver cannot end because a system does not answer.
+    """Abandon a job whose driver cannot end because some system does not answer.
 
-    For the job this is as if its driver were killed: its threads stay behind, like those of a paused driver, and are fenced
-    by the next start. The process exits when the program has ended, without waiting for these threads.
+    For the job this is as if its driver were killed: its threads stay behind, like those of a paused driver, and the next
+    start fences them. When the program has ended, the process exits without waiting for these threads.
 
     Args:
-        name: The job's.
+        name: The job's name.
         over: Set when the job has ended.
         leave: Ends the job for its users.
-        grace_s: The seconds to wait for its end.
+        grace_s: Seconds to wait for the job's end.
     """
 
     def run() -> None:
@@ -63,7 +63,7 @@ def end_anyway(name: str, over: threading.Event, leave: Callable[[], None], grac
 
 
 def delete_checkpoints(name: str, coordinator: Coordinator, own: CheckpointLog, storage: Storage, paths: JobPaths) -> None:
-    """Delete the checkpoints of a cancelled job, as configured, unless they are still needed."""
+    """Delete a cancelled job's checkpoints, as configured, unless they are still needed."""
     try:
         if coordinator.uncommitted or not own.still_mine():
             why = "its last output is not committed yet" if coordinator.uncommitted else "another driver has the job"

@@ -1,4 +1,4 @@
-"""Inputs: the enumerators of a job's sources in the driver, which plan the input of its epochs."""
+"""Inputs: the enumerators of a job's sources in the driver; they plan the input of its epochs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from holdfast.runtime.protocol.instructions import Held
 __all__ = ["Inputs"]
 
 _SHORT_WAIT = 0.01
-"""With several sources, the time to wait for each in turn, in seconds."""
+"""Seconds to wait for each of several sources in turn."""
 _WHOLE = 1 << 40
-"""A budget larger than any source."""
+"""A budget of records that is larger than any source."""
 _NO_SOURCES: frozenset[str] = frozenset()
 _NOTHING = Held(frozenset(), whole=False)
 
@@ -45,11 +45,11 @@ class Inputs:
         """Whether the job ends: a source in BATCH mode is read no further. Any thread may set it."""
 
     def open(self, spec: SourceSpec, job: JobInfo, state: Any | None) -> None:
-        """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may go on.
+        """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may be kept.
 
         Raises:
-            ConfigurationError: its service does not answer, and the source begins: an address may be wrong.
-            ServiceUnavailable: its service does not answer, and the source goes on: a restart strategy may wait for it.
+            ConfigurationError: its service does not answer, and the source starts anew: an address may be wrong.
+            ServiceUnavailable: its service does not answer, and the source continues: a restart strategy may wait for it.
         """
         kept = self._enumerators.get(spec.uid)
         if isinstance(kept, LastingEnumerator) and kept.restart(job, state):
@@ -65,7 +65,7 @@ class Inputs:
             raise
 
     def close(self, *, ends: bool) -> None:
-        """Close the enumerators; those that last stay open unless the job ends in this driver."""
+        """Close the enumerators; lasting ones stay open unless the job ends in this driver."""
         for uid, enumerator in list(self._enumerators.items()):
             if ends or not isinstance(enumerator, LastingEnumerator):
                 self._enumerators.pop(uid)
@@ -79,8 +79,8 @@ class Inputs:
     def plan(self, instruction: instructions.Plan, plan: JobPlan) -> Event:
         """Plan the input of an epoch."""
         inputs = {}
-        # Broadcast input is planned last and completely: input that precedes another record is in the same epoch, at the
-        # latest, and is processed first.
+        # Broadcast input is planned last and completely. So input that precedes a broadcast record is at the latest in the
+        # same epoch, which processes broadcasts first.
         broadcast = plan.broadcast_sources
         for uid in sorted(instruction.sources, key=broadcast.__contains__):
             if plan.read_first.get(uid, _NO_SOURCES) & set(instruction.sources):
@@ -119,11 +119,11 @@ class Inputs:
                 self._enumerators[uid].wait(_SHORT_WAIT)
 
     def sleep(self, instruction: instructions.Sleep) -> Event:
-        """Wait for input; with several sources, poll them in turn; without any, only let the time pass."""
+        """Wait for input: poll several sources in turn; without sources, only let the time pass."""
         if not instruction.sources:
             time.sleep(instruction.seconds)
         seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
         for uid in instruction.sources:
-            if uid not in self._held_back:  # its input has arrived already
+            if uid not in self._held_back:  # its input is known to have arrived
                 self._enumerators[uid].wait(seconds)
         return events.Woke()

@@ -71,7 +71,7 @@ _jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 
 
 def running_job(job_id: str) -> Job | None:
-    """The job of this driver with this id; None if there is none, or none any more."""
+    """The job with this id in this driver; None if there is none, or it has ended."""
     return _jobs.get(job_id)
 
 
@@ -157,7 +157,7 @@ class Job(JobClient):
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
     def _stands_by(self) -> Leadership | None:
-        """This driver's part among those of the job; None: it takes the job over at once."""
+        """This driver's part among the job's drivers; None if it takes the job over at once."""
         settings, launch = self._plan.settings, launched()
         wanted = settings.standby
         if wanted and self._temporary is not None:
@@ -170,7 +170,7 @@ class Job(JobClient):
         return Leadership(self._storage, self._paths, self._log, str(self._id), settings.heartbeat, died, launch)
 
     def _restore_from(self, path: str) -> CheckpointId | StartFromSavepoint | None:
-        """What `execution.state-recovery.path` names; None if that is done already, or nothing is named."""
+        """What `execution.state-recovery.path` names; None if the job has already started from it, or it is not set."""
         if not path:
             return None
         if names_checkpoint(path):
@@ -181,18 +181,18 @@ class Job(JobClient):
         )
 
     def _begin(self, session: Any, uri: str, continues: bool) -> None:
-        """Take the session's Spark, or start one."""
+        """Use the session's Spark, or start one."""
         self._spark = session.sparkContext if session is not None else self._start_spark(uri, continues)
 
     def _cores(self) -> int:
-        """The number of tasks that run at the same time."""
+        """The number of tasks that Spark runs at the same time."""
         return int(self._spark.defaultParallelism)
 
     def _tasks(self) -> SparkTasks | None:
         return epoch_tasks(self._spark, str(self._id))
 
     def _start_spark(self, uri: str, continues: bool) -> SparkContext:
-        """Start Spark. Its JVM may be starting already; independent work is done meanwhile.
+        """Start Spark. Its JVM may be starting already; independent work is done in the meantime.
 
         Args:
             uri: The checkpoint storage.
@@ -211,7 +211,7 @@ class Job(JobClient):
         return retained[0].checkpoint_id if retained else None
 
     def _executor(self, job: JobInfo, plan: JobPlan) -> ClosableExecutor:
-        """The executor for a generation; closes that of an earlier one."""
+        """The executor for a generation; closes the previous one."""
         self._close_executors(plan)
         executor = self._new_executor(JobSetup(plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1]))
         self._executors.append(executor)
@@ -289,14 +289,14 @@ class Job(JobClient):
         self._over.set()
 
     def _leave(self) -> None:
-        """End the job for its users, while its driver waits for something."""
+        """End the job for its users, although its driver is still waiting for something."""
         self._status = self._wanted_end or JobStatus.CANCELED
         self._metrics.status(self._status.name)
         self._end(self._status, JobExecutionResult(self._id, 0))
 
     def _end(self, status: JobStatus, outcome: JobExecutionResult | BaseException) -> None:
         if not self._ends.acquire(blocking=False):
-            return  # the job was left
+            return  # the job was abandoned
         failure = str(outcome) if isinstance(outcome, BaseException) else ""
         if self._presence is not None:
             self._presence.end(status.name, failure)
@@ -311,7 +311,7 @@ class Job(JobClient):
         return JobStatus.FAILED if of_the_job or self._leadership is None else JobStatus.SUSPENDED
 
     def _await_leadership(self) -> JobStatus | None:
-        """Stand by until this driver owns the job, and return None; else how the job has ended without it.
+        """Stand by until this driver owns the job (None), or the job has ended without it (its status).
 
         Raises:
             JobFailed: the job has failed in another driver.
@@ -334,7 +334,7 @@ class Job(JobClient):
         return JobStatus[ended.state]
 
     def _tell_standbys(self, status: JobStatus, failure: str) -> None:
-        """Tell the standby drivers how the job has ended, or that one of them can have it."""
+        """Tell the standby drivers how the job has ended, or that one of them may take it over."""
         if self._leadership is not None:
             self._leadership.end(status.name, failure)
 
@@ -364,9 +364,9 @@ class Job(JobClient):
         return self._end_as(JobStatus.CANCELED, force=force)
 
     def _interrupt(self) -> CompletableFuture[None]:
-        """End at Ctrl-C or SIGTERM: with standby drivers, one of them takes the job over; otherwise it is cancelled.
+        """End on Ctrl-C or SIGTERM: a standby driver takes the job over; without one, the job is cancelled.
 
-        The second one does not wait for the running epoch.
+        A second interrupt does not wait for the running epoch.
         """
         again, self._interrupted = self._interrupted, True
         return self._end_as(JobStatus.CANCELED if self._leadership is None else JobStatus.SUSPENDED, force=again)
@@ -411,7 +411,7 @@ class Job(JobClient):
         return CompletableFuture(stopped)
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Write a savepoint while the job goes on."""
+        """Write a savepoint while the job continues."""
         return CompletableFuture(self.begin_savepoint(savepoint_directory, stop=False, drain=False)[1])
 
     def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
@@ -448,8 +448,8 @@ class Job(JobClient):
         """Take checkpoints at another pace, until the job's next start.
 
         Args:
-            interval_ms: The time between two checkpoints; None: as before; 0: as the budget allows.
-            min_pause_ms: The shortest time between a checkpoint and the next epoch; None: as before.
+            interval_ms: The time between two checkpoints; None: unchanged; 0: as the budget allows.
+            min_pause_ms: The shortest time between a checkpoint and the next epoch; None: unchanged.
 
         Raises:
             ConfigurationError: a time is negative.
@@ -459,7 +459,7 @@ class Job(JobClient):
         self._coordinator.change_pace(interval_ms, min_pause_ms)
 
     def begin_sample(self, sender: str, receiver: str) -> Future[EdgeSample]:
-        """Take a sample of the records on an edge of the graph, named by the ids of its vertices, in the next epoch.
+        """Sample the records on an edge of the graph in the next epoch; the edge is named by the ids of its vertices.
 
         Raises:
             ConfigurationError: there is no such edge.
@@ -477,7 +477,7 @@ class Job(JobClient):
         return self._queries.query(uid, name, key, window)
 
     def hold_checkpoint(self) -> contextlib.AbstractContextManager[HeldCheckpoint]:
-        """Keep the newest completed checkpoint while it is read."""
+        """Keep the newest completed checkpoint from deletion while it is read."""
         return self._queries.held_checkpoint()
 
     def begin_largest_keys(self, uid: str) -> Future[Any]:

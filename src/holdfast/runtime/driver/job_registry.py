@@ -1,7 +1,7 @@
 """JobRecord: the record of a user's job on this machine, by which the command line finds it without a port.
 
-A driver writes a record when its job starts, keeps it locked while the job lives, and rewrites it when the job ends. A
-record without a lock and without a final state is that of a driver that died.
+A driver writes a record when its job starts, keeps it locked while the job lives, and rewrites it when the job ends. An
+unlocked record without a final state belongs to a driver that died.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["DIED", "JobRecord", "Registration", "died", "records", "register", "
 _log = logging.getLogger("holdfast")
 
 _KEPT = 50
-"""The most records of ended jobs that are kept."""
+"""The most records of ended jobs to keep."""
 
 DIED = "DIED"
-"""The state of a job whose driver ended without a word (``kill -9``, power loss)."""
+"""The state of a job whose driver ended without recording one (``kill -9``, power loss)."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,32 +39,33 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     job_id: str
     name: str
     pid: int
-    """The driver's process."""
+    """The driver's process id."""
     host: str
     url: str
     """The address of the driver's REST API."""
     token: str
-    """The token that a request needs to change the job."""
+    """The token that requests need in order to change the job."""
     started_ms: int
     certificate: str = ""
     """The certificate of the REST API, as PEM; empty without TLS."""
     keystore: str = ""
-    """The file with the certificate that requests must show, too; empty if they need none."""
+    """The file with the client certificate that requests must show; empty if they need none."""
     program: str = ""
     """The program's path."""
     checkpoints: str = ""
     """The URI of the checkpoint storage; empty if the job keeps none."""
     slots: str = ""
-    """The directory with the logs of the job's task slots on this host."""
+    """The local directory with the logs of the job's task slots."""
     log: str = ""
-    """The file that `holdfast run` logs to; empty if another command started the program."""
+    """The log file of `holdfast run`; empty if another command started the program."""
     launch: str = ""
     """The id of the `holdfast run` that started the program."""
     stands_by_for: str = ""
-    """The host of the driver that owns the job, while this one stands by; empty if this driver owns the job."""
+    """The host of the job's owner, while this driver stands by; empty if this driver owns the job."""
     attempts: int = 0
-    """How often `holdfast run --restart always` has begun the job, while it pauses before the next start; ``pid`` is that
-    command's process, and ``failure`` what has ended the latest attempt. Otherwise 0."""
+    """While `holdfast run --restart always` pauses before it starts the job again: the number of its starts so far, with
+    that command's process as ``pid``, and the latest attempt's failure as ``failure``. Otherwise 0.
+    """
     state: str = ""
     """The final state; empty while the job lives."""
     ended_ms: int = 0
@@ -135,7 +136,7 @@ def user_directory() -> LocalDirectory:
 
 
 def register(record: JobRecord) -> Registration | None:
-    """Make a job known to the command line; None, with a warning in the log, if that is impossible."""
+    """Make a job known to the command line; None, with a logged warning, if that is impossible."""
     try:
         directory = _directory()
         _forget_old(directory)
@@ -146,9 +147,9 @@ def register(record: JobRecord) -> Registration | None:
 
 
 def starts_again(record: JobRecord, attempts: int) -> Registration | None:
-    """Keep the record of an ended job as that of one that this process starts again.
+    """Keep an ended job's record as that of a job which this process will start again.
 
-    Returns None, with a warning in the log, if that is impossible.
+    Returns None, with a logged warning, if that is impossible.
     """
     paused = msgspec.structs.replace(
         record,
@@ -176,7 +177,7 @@ def records() -> list[JobRecord]:
 
 
 def died(job_id: str) -> bool:
-    """Whether the driver of a job is known to have died on this machine: it kept a record, and no longer holds it."""
+    """Whether a job's driver is known to have died on this machine: it has a record, and no longer holds its lock."""
     try:
         record = _read(_directory() / f"{job_id}.json")
     except (OSError, ConfigurationError):
@@ -191,8 +192,8 @@ def _directory() -> Path:
 
 
 def _written(path: Path, record: JobRecord, *, lock: bool = False) -> IO[Any] | None:
-    """Write a record at once, for its owner's eyes only; returns the open file if it is to stay locked."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mkstemp gives mode 0600
+    """Write a record atomically, readable only by its owner; returns the open file if it is to stay locked."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mkstemp sets mode 0600
     file = os.fdopen(handle, "wb")
     try:
         file.write(msgspec.json.encode(record))
@@ -212,7 +213,7 @@ def _written(path: Path, record: JobRecord, *, lock: bool = False) -> IO[Any] | 
 
 
 def _read(path: Path) -> JobRecord | None:
-    """The record; None if it has just been removed, or was written by another release."""
+    """The record; None if it was removed just now, or was written by another release."""
     try:
         with path.open("rb") as file:
             record = msgspec.json.decode(file.read(), type=JobRecord)

@@ -34,35 +34,38 @@ class Launch(msgspec.Struct, frozen=True):
 
     id: str
     settings: dict[str, str]
-    """Settings from the command line; those of the program override them."""
+    """Settings from the command line; the program's settings override them."""
     log: str
     """The file of the program's log."""
     detached: bool
-    """Whether the program's output goes to that file, too."""
+    """Whether the program's output also goes to that file."""
     restarted: bool = False
-    """Whether the program is started again when it dies: its jobs stand by while another driver owns them."""
+    """Whether the program is restarted when it dies; its jobs then stand by while another driver owns them."""
     restarts_failed: bool = False
-    """Whether a failed job begins again, too."""
+    """Whether a failed job is started again, too."""
     first_seen: str = ""
-    """The file in which the launch's first driver notes which jobs had ended before; empty: the program is started once."""
+    """The file in which the launch's first driver notes the jobs that had ended before it; empty if the program is started
+    once.
+    """
     restore_check: str = ""
     """The file for the result of `check_restore`, after which the program ends; empty: the program runs."""
 
     def store(self, directory: Path) -> Path:
-        """Write the launch for its owner's eyes only: settings may be secrets."""
+        """Write the launch to a file that only its owner can read: settings may be secrets."""
         path = directory / f"{self.id}.launch"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(self))
         return path
 
     def ended_before(self, job: str, owner: str | None) -> str | None:
-        """The owner with which a job had ended before this launch, as the launch's first driver has seen it.
+        """The owner with which a job had ended before this launch, as the launch's first driver saw it.
 
-        A later driver of the launch must not begin a job again that has ended since: its user has ended it.
+        If a job has ended since then, its user has ended it, and a later driver of the launch must not start it again.
 
         Args:
             job: The job's directory.
-            owner: The owner with which the job has ended as this driver sees it; empty: it never had one; None: it has not.
+            owner: The owner with which the job has ended, as this driver sees it; empty: it never had one; None: it has not
+                ended.
         """
         if not self.first_seen:
             return owner
@@ -83,8 +86,8 @@ class Launch(msgspec.Struct, frozen=True):
 
 @lru_cache
 def launched() -> Launch | None:
-    """The launch of this process; None if it was not started by `holdfast run`. The first call sets up log and signals."""
-    path = os.environ.pop(_VARIABLE, None)  # the launch is no business of the processes that the program starts
+    """The launch of this process; None if `holdfast run` did not start it. The first call sets up log and signals."""
+    path = os.environ.pop(_VARIABLE, None)  # removed: processes that the program starts must not see it
     if path is None:
         return None
     launch = msgspec.json.decode(Path(path).read_bytes(), type=Launch)
@@ -92,12 +95,12 @@ def launched() -> Launch | None:
     _begin_log(launch)
     sys.excepthook = partial(_show_error, launch.settings)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # an orderly end, as at Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # end in order, as on Ctrl-C
     return launch
 
 
 class _Console(logging.StreamHandler):  # type: ignore[type-arg]
-    """Shows messages unless the program has a log configuration of its own, which would show them twice."""
+    """Shows messages unless the program configures logging itself, which would show them twice."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers:
@@ -121,9 +124,9 @@ def _begin_log(launch: Launch) -> None:
 def _show_error(
     settings: Mapping[str, str], kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Show an error that ends the program: the user's frames, those of Holdfast only if it has a bug, and no secrets."""
+    """Show the error that ends the program: the user's frames, Holdfast's only in case of a bug, and no secrets."""
     if isinstance(error, KeyboardInterrupt):
-        return  # `holdfast run` says how the job has ended
+        return  # `holdfast run` reports how the job has ended
     if isinstance(error, HoldfastError):
         trace = _users_frames(trace)
     shown = "".join(traceback.format_exception(kind, error.with_traceback(trace), trace))

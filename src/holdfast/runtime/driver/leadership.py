@@ -1,9 +1,9 @@
-"""Leadership: of the drivers of a job that run at the same time, one owns the job and the others stand by.
+"""Leadership: of a job's concurrent drivers, one owns the job and the others stand by.
 
-The owner writes a heartbeat beside the checkpoint log. A standby driver takes over when the owner says that it has stepped
-down, or when neither its heartbeat nor the log has changed for a while *by the standby's own clock*: no two clocks are
-compared. The heartbeat only decides when a driver tries. The log decides who owns the job: a take-over is put only if the
-log has not grown since (`CheckpointLog.claim`), and fences the old owner, dead or not.
+The owner writes a heartbeat beside the checkpoint log. A standby driver takes over when the owner reports that it has
+stepped down, or when neither heartbeat nor log have changed for a while *by the standby's own clock*: clocks are never
+compared. The heartbeat only decides when a driver tries. The log decides who owns the job: a take-over is written only if
+the log has not grown since (`CheckpointLog.claim`), and it fences the old owner, dead or not.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ log = logging.getLogger("holdfast")
 
 FAILED = "FAILED"
 STEPPED_DOWN = "SUSPENDED"
-"""The final state of a driver that leaves the job to another one."""
+"""The final state of a driver that leaves the job to another driver."""
 
 
 UNKNOWN_HOST = "another host"
-"""Stands for the host of an owner whose heartbeat has not been seen."""
+"""Stands for the owner's host as long as no heartbeat was seen."""
 _MOST_POLLS = 4
-"""Limit of the time that counts between two looks, in usual intervals: a busy machine looks late."""
+"""Limit of the time that counts between two observations, in poll intervals: on a busy machine observations come late."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Written by the driver that owns the job, again and again."""
+    """Written by the driver that owns the job, at intervals."""
 
     job_id: str
     host: str
     number: int = 0
-    """Counts the heartbeats, so that each differs from the one before."""
+    """Counts the heartbeats, so that successive ones differ."""
     state: str = ""
     """The final state; empty while the driver owns the job."""
     failure: str = ""
@@ -70,7 +70,7 @@ class Watch:
         """Seconds without a change."""
 
     def accept(self, evidence: object) -> None:
-        """Take this as seen before: it is not known when it changed."""
+        """Treat this as already seen: when it changed is unknown."""
         self._last = evidence
 
     def observe(self, evidence: object, now: float) -> None:
@@ -93,7 +93,7 @@ def _verdict(beat: Heartbeat | None, vacant: bool, dead: bool) -> _Verdict:
 
     Args:
         beat: The owner's heartbeat; None: it has none.
-        vacant: Whether the job had no owner, or had ended, before its user started this driver: it is started again.
+        vacant: Whether the job had no owner, or had ended, before the user started this driver, which starts it again.
         dead: Whether the owner is dead.
     """
     if vacant or dead or (beat is not None and beat.state == STEPPED_DOWN):
@@ -102,16 +102,16 @@ def _verdict(beat: Heartbeat | None, vacant: bool, dead: bool) -> _Verdict:
 
 
 class Leadership:
-    """One driver's part: it stands by, owns the job, and tells the others how the job has ended.
+    """One driver's part: it stands by, or owns the job, and tells the others how the job has ended.
 
     Args:
         storage: The storage of the job's checkpoints.
         paths: The job's paths.
         checkpoint_log: This driver's log.
-        job_id: This driver's id of the job.
-        settings: When an owner is dead.
-        died: Whether the driver of a job with this id on this machine is known to be dead.
-        launch: The launch of this driver; None: it was started once, by its user.
+        job_id: The job's id in this driver.
+        settings: When an owner counts as dead.
+        died: Whether the driver of a job with this id is known to have died on this machine.
+        launch: The launch of this driver; None if its user started it once.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Leadership:
         return self._thread is not None
 
     def look(self) -> bool:
-        """Look once, without taking over: whether the job seems to have no owner.
+        """Check once, without taking over, whether the job seems to have no owner.
 
         Raises:
             CorruptFile: the log cannot be read.
@@ -165,13 +165,14 @@ class Leadership:
         return self._verdict is _Verdict.CLAIM
 
     def stand_by(self, lost: Callable[[Exception], None]) -> Heartbeat | None:
-        """Wait until this driver owns the job; then it has a heartbeat.
+        """Wait until this driver owns the job; it then writes heartbeats.
 
         Args:
-            lost: Called in another thread with the error if another driver takes the job over.
+            lost: Called in another thread, with the error, when another driver takes the job over.
 
         Returns:
-            None: this driver owns the job, or was told to stop. Else the last heartbeat of the owner that ended the job.
+            None: this driver owns the job, or was told to stop. Otherwise the last heartbeat of the owner that ended the
+                job.
 
         Raises:
             CorruptFile: the log cannot be read.
@@ -189,11 +190,11 @@ class Leadership:
         return None
 
     def stop(self) -> None:
-        """Make `stand_by` return soon; an owner goes on. Thread-safe."""
+        """Make `stand_by` return soon; an owner continues. Thread-safe."""
         self._given_up.set()
 
     def end(self, state: str, failure: str = "") -> None:
-        """Tell the standby drivers how the job has ended here; nothing if this driver does not own it. Never raises."""
+        """Tell the standby drivers how the job has ended here; does nothing unless this driver owns it. Never raises."""
         self._ended.set()
         if self._thread is None:
             return
@@ -243,7 +244,7 @@ class Leadership:
             if newer.owner != end.owner:
                 beat = self._read(newer.owner)
             elif beat == self._owners and not read_before:
-                self._watch.accept((newer, beat))  # it grew while there were heartbeats
+                self._watch.accept((newer, beat))  # the log grew while there were heartbeats
             end = newer
         return end, beat
 
@@ -298,11 +299,11 @@ class Leadership:
             log.warning("no heartbeat: %s. A standby driver may take over", error)
 
     def _forget_earlier_owners(self) -> bool:
-        """Delete the heartbeats of earlier owners, unless a later owner may have one; returns whether it did."""
+        """Delete the heartbeats of earlier owners, unless a later owner may have one; returns whether it did so."""
         own = self._paths.heartbeat(self._log.driver)
         try:
             earlier = [path for path in self._storage.list(self._paths.leader_prefix) if path != own]
-            if not self._log.is_last():  # read after the listing, which therefore has no later owner's heartbeat
+            if not self._log.is_last():  # read after the listing, so that the listing has no heartbeat of a later owner
                 return False
             self._storage.delete(earlier)
         except StorageError as error:

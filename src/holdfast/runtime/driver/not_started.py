@@ -1,4 +1,4 @@
-"""Jobs that are not started: those before the one to restore, and all of them during a restore check."""
+"""Jobs that are not started: those before the job to restore, and all jobs during a restore check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NotStarted", "check_in_place_of", "warn_of_another_name"]
 log = logging.getLogger("holdfast")
 
 _others: list[str] = []
-"""The jobs of this program that were not checked, because they do not restore."""
+"""Jobs of this program that were not checked, because the restore is for another job."""
 
 
 def warn_of_another_name(plan: JobPlan) -> None:
@@ -45,11 +45,11 @@ def _restored_job(plan: JobPlan) -> str:
 
 
 def check_in_place_of(plan: JobPlan, file: str) -> JobClient:
-    """Check the job that restores, and end the program; the jobs before it are not started.
+    """Check the job that restores, and end the program; earlier jobs are not started.
 
     Args:
         plan: The job that the program would start.
-        file: For `write_check`; until the job that restores comes, it says that there was none among these.
+        file: For `write_check`. Until the job that restores comes, it says that the program has no such job.
     """
     if not plan.settings.restores:
         _others.append(plan.name)
@@ -75,7 +75,7 @@ class NotStarted(JobClient):
         return CompletableFuture.completed(JobStatus.FINISHED)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """At once."""
+        """Return an empty result at once."""
         return CompletableFuture.completed(JobExecutionResult(self._id, 0))
 
     def cancel(self) -> CompletableFuture[None]:
@@ -85,23 +85,23 @@ class NotStarted(JobClient):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Refuse."""
+        """Refuse: there is no job."""
         raise _refusal()
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Refuse."""
+        """Refuse: there is no job."""
         raise _refusal()
 
     def rescale(self, parallelism: int) -> CompletableFuture[None]:
-        """Refuse."""
+        """Refuse: there is no job."""
         raise _refusal()
 
     def query_state(self, uid: str, name: str, key: Any, window: int | None = None) -> CompletableFuture[Any]:
-        """Refuse."""
+        """Refuse: there is no job."""
         raise _refusal()
 
     def hold_checkpoint(self) -> AbstractContextManager[HeldCheckpoint]:
-        """Refuse."""
+        """Refuse: there is no job."""
         raise _refusal()
 
 

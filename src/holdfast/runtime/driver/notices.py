@@ -44,7 +44,7 @@ class Notices:
         self._warned: set[str] = set()
 
     def taken_over(self, copies: Sequence[StandbyStats]) -> None:
-        """Log the subtasks that have moved to hosts with standby copies of their state."""
+        """Log the subtasks that have moved to a host with a standby copy of their state."""
         for copy in copies:
             lag = (
                 "before it held all of the changelog" if copy.lag_ms is None else f"{copy.lag_ms:.0f} ms after it was whole"

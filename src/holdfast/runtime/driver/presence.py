@@ -1,4 +1,4 @@
-"""Presence: makes a job visible, by the records of this machine, the REST server of its owner, and its history."""
+"""Presence: makes a job visible through this machine's records, the REST server of its owner, and its history."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Presence:
 
     Args:
         plan: The job.
-        job_id: Its id.
-        storage: Its checkpoint storage; None: it keeps none beyond its end.
-        paths: Its paths there.
+        job_id: The job's id.
+        storage: The job's checkpoint storage; None if its checkpoints end with it.
+        paths: The job's paths there.
     """
 
     def __init__(self, plan: JobPlan, job_id: str, storage: Storage | None, paths: JobPaths) -> None:
@@ -61,7 +61,7 @@ class Presence:
         self._server: RestServer | None = None
 
     def stand_by(self, owner: str) -> None:
-        """Make the driver known while another one, on the host ``owner``, owns the job."""
+        """Make the driver known while another driver, on the host ``owner``, owns the job."""
         self._registration = register(msgspec.structs.replace(self._record, stands_by_for=owner))
 
     def show(self, job: JobView) -> None:
@@ -105,7 +105,7 @@ class Presence:
             self._history.end()
 
     def end(self, state: str, failure: str) -> None:
-        """Record the job's final state, and stop showing it."""
+        """Record the job's final state, and end its visibility."""
         if self._registration is not None:
             self._registration.end(state, failure)
         if self._server is not None:
@@ -113,7 +113,7 @@ class Presence:
 
 
 def _jobs_elsewhere() -> list[dict[str, Any]]:
-    """The jobs of this user's other drivers on this machine, for the dashboard."""
+    """Jobs of this user's other drivers on this machine, for the dashboard."""
     try:
         running = [each for each in records() if not each.state and not each.attempts and each.pid != os.getpid()]
     except (OSError, ConfigurationError):  # without records, jobs are found by their addresses only

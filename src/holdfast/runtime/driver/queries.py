@@ -1,4 +1,4 @@
-"""StateQueries: reads the state of single keys from a job's completed checkpoints, while the job runs."""
+"""StateQueries: reads the state of single keys from a running job's completed checkpoints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     """The answer to a query."""
 
     value: Any
-    """The state's content, as its handle shows it, or the accumulator of an aggregating state; None: the key has none."""
+    """The state's content, as its handle shows it, or an aggregating state's accumulator; None if the key has none."""
     checkpoint_id: CheckpointId
     """The checkpoint that contains it."""
 
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 class StateQueries:
     """Answers queries from the newest completed checkpoint.
 
-    Only the files with the key's group are read, and no task takes part, so the job does not notice a query.
+    Only the files with the key's group are read, and no task takes part, so a query does not slow the job down.
 
     Args:
         storage: The storage of the job's checkpoints.
@@ -83,7 +83,7 @@ class StateQueries:
 
     @contextmanager
     def held_checkpoint(self) -> Iterator[HeldCheckpoint]:
-        """Keep the newest completed checkpoint while it is read.
+        """Keep the newest completed checkpoint from deletion while it is read.
 
         Raises:
             CheckpointError: no checkpoint has been completed yet.
@@ -92,9 +92,9 @@ class StateQueries:
             yield HeldCheckpoint(held.checkpoint_id, self._locate(held.checkpoint_id), self._settings.storage_options)
 
     def largest_keys(self, uid: str) -> Any:
-        """The largest keys of an operator in the newest checkpoint, as plain data. Blocks, for seconds.
+        """The largest keys of an operator in the newest checkpoint, as plain data. Blocks for seconds.
 
-        Another process reads the checkpoint, at a low priority: its work would hold up the driver.
+        Another process reads the checkpoint, at a low priority: in this one, the work would hold up the driver.
 
         Raises:
             CheckpointError: no checkpoint has been completed yet.
@@ -129,7 +129,7 @@ class StateQueries:
             raise ConfigurationError(f"operator {where} cannot have this key: {error}") from None
         part = part_of(uid, operator, KeyGroupRange(group, group))
         schema = joined(list(map(OperatorSchema.of_plain, operator.schemas.values())))
-        if schema is None:  # functions that declare states while they run may do so in another order in each subtask
+        if schema is None:  # states declared while functions run may be in another order in each subtask
             schema = restored_schema(where, list((operator if part is None else part).schemas.values()))
         family, position = _column(schema, where, name, window is not None)
         if part is None:
@@ -152,7 +152,7 @@ class StateQueries:
             if row is not None and position + 1 < len(row) and row[position + 1] is not None:
                 return value_of(state.schema.states[family].columns[position], row[position + 1], key)
             kinds = _kinds(state, family)
-        if not kinds:  # no other key in its group: look at others
+        if not kinds:  # no other key in its group: try other groups
             with opened(next(parts_of(uid, operator))) as state:
                 kinds = _kinds(state, family)
         if kinds and _kind(key) not in kinds:
@@ -164,7 +164,7 @@ class StateQueries:
 
 
 def _kind(key: Any) -> str:
-    """The type of a key; numbers are of one type, as 1 and 1.0 are one key."""
+    """The type of a key; all numbers have one type, because 1 and 1.0 are one key."""
     return "number" if isinstance(key, int | float) else type(key).__name__
 
 

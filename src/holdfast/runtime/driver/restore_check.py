@@ -1,7 +1,7 @@
-"""Whether a program can restore from a checkpoint or savepoint, told before it runs.
+"""Tells before a program runs whether it can restore from a checkpoint or savepoint.
 
-No input is read, and no keyed state is loaded: the program's stateful functions are opened on the checkpoint's schemas
-alone, so that they declare their states.
+No input is read and no keyed state is loaded: the program's stateful functions are opened on the checkpoint's schemas alone,
+so that they declare their states.
 """
 
 from __future__ import annotations
@@ -71,52 +71,54 @@ RESCALED, REMOVED, DROPPED = "rescaled", "removed", "dropped"
 
 @dataclass(frozen=True)
 class OperatorCheck:
-    """What becomes of a source, an operator with state, or a sink with prepared output."""
+    """What will happen to a source, an operator with state, or a sink with prepared output."""
 
     kind: str
     """``source``, ``operator`` or ``sink``."""
     name: str
     uid: str
     verdict: str
-    """``as is``, ``rescaled`` (it goes on at another parallelism), ``new`` (it begins without state), ``incompatible``,
-    ``removed`` (the program does not have it, and is refused), or ``dropped`` (it does not have it, and goes on)."""
+    """``as is``, ``rescaled`` (it continues at another parallelism), ``new`` (it starts without state), ``incompatible``,
+    ``removed`` (the program lacks it, and is refused), or ``dropped`` (the program lacks it, and continues).
+    """
     stored_parallelism: int = 0
-    """In the checkpoint; 0 for sources and sinks, and what is new."""
+    """Parallelism in the checkpoint; 0 for sources, sinks, and what is new."""
     parallelism: int = 0
-    """In the program; 0 for what the program does not have."""
+    """Parallelism in the program; 0 for what the program lacks."""
 
 
 @dataclass(frozen=True)
 class StateCheck:
-    """What becomes of one state."""
+    """What will happen to one state."""
 
     operator: str
     uid: str
     state: str
     verdict: str
-    """``as is``, ``after migration``, ``incompatible``, ``new`` (it begins empty), or ``not declared``: the function does
-    not declare it in ``open`` or ``initialize_state``. What nothing declares stays in the checkpoints."""
+    """``as is``, ``after migration``, ``incompatible``, ``new`` (it starts empty), or ``not declared``: the function does
+    not declare it in ``open`` or ``initialize_state``. States that nothing declares stay in the checkpoints.
+    """
     stored: str = ""
-    """The state in the checkpoint."""
+    """The state as stored in the checkpoint."""
     declared: str = ""
-    """The state in the program."""
+    """The state as the program declares it."""
     reason: str = ""
-    """What a migration changes, or why there is none."""
+    """What a migration changes, or why it is impossible."""
 
 
 @dataclass(frozen=True)
 class RestoreCheck:
-    """Whether a program can restore from a checkpoint or savepoint, and what becomes of the state."""
+    """Whether a program can restore from a checkpoint or savepoint, and what will happen to the state."""
 
     path: str
     """The checkpoint or savepoint."""
     job_name: str
-    """The job that made it."""
+    """The job that wrote it."""
     checkpoint_id: int
     problems: tuple[str, ...]
-    """All that prevents it, with the remedies; types that do not fit are in `states`, too."""
+    """Everything that prevents the restore, with remedies; types that do not fit are also in `states`."""
     notes: tuple[str, ...]
-    """What a person should know before the start: state that is dropped, functions that could not be opened here."""
+    """What the user should know before the start: state that is dropped, functions that could not be opened here."""
     states: tuple[StateCheck, ...]
     """The keyed and operator states of all operators."""
     operators: tuple[OperatorCheck, ...] = ()
@@ -124,7 +126,7 @@ class RestoreCheck:
 
     @property
     def restorable(self) -> bool:
-        """Whether nothing prevents it."""
+        """Whether nothing prevents the restore."""
         return not self.problems
 
 
@@ -133,11 +135,11 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
 
     Args:
         plan: The program.
-        path: As for ``execution.state-recovery.path``; None: what the program would restore if it began now.
+        path: As for ``execution.state-recovery.path``; None: what the program would restore if it started now.
 
     Raises:
         ConfigurationError: there is nothing to restore from.
-        HoldfastError: the metadata cannot be read: it is altered, or of a format that this release does not read.
+        HoldfastError: the metadata cannot be read: it is altered, or has a format that this release does not read.
     """
     settings = plan.settings
     path = path or settings.restore_path
@@ -166,7 +168,7 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     notes = [*passed_over, *(f"dropped: the state of {each}" for each in dropped), *changelogs.notes]
     states: list[StateCheck] = []
     use_class_aliases(plan.class_aliases)
-    own: JobPlan = pickle.loads(dumps_program(plan))  # the functions of the program itself stay as they are
+    own: JobPlan = pickle.loads(dumps_program(plan))  # a copy: opening must not change the program's own functions
     changed = {each.uid for vertex in own.vertices for each in changed_definitions(vertex, checkpoint.operators)}
     for vertex in own.vertices:
         for chained in vertex.chain:
@@ -190,7 +192,7 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
 
 
 def write_check(plan: JobPlan, file: str) -> None:
-    """Check a program as `check_restore` does, for another process: write a `RestoreCheck` as JSON, or the error's text."""
+    """Check a program like `check_restore`, for another process: write a `RestoreCheck` as JSON, or the error's text."""
     result: RestoreCheck | str
     try:
         result = check_restore(plan)
@@ -205,12 +207,12 @@ def write_answer(result: RestoreCheck | str, file: str) -> None:
 
 
 def read_check(file: Path) -> RestoreCheck | str:
-    """What `write_answer` has written."""
+    """Read what `write_answer` wrote."""
     return msgspec.json.decode(file.read_bytes(), type=RestoreCheck | str)
 
 
 def _log_of(plan: JobPlan, purpose: str) -> tuple[Storage, JobPaths, CheckpointLog]:
-    """The log of the job's checkpoints; ``purpose`` says in an error what it is needed for."""
+    """The log of the job's checkpoints; ``purpose`` says in an error why it is needed."""
     settings = plan.settings
     if not settings.checkpoint_uri:
         raise ConfigurationError(purpose)
@@ -228,7 +230,7 @@ def _of_job(plan: JobPlan, path: str) -> tuple[Storage, CheckpointMetadata, str]
 
 
 def _newest(plan: JobPlan) -> tuple[Storage, CheckpointMetadata, str, CorruptFile | None, list[str]]:
-    """The checkpoint from which the job would go on, why it would not, and which ones it would pass over."""
+    """The checkpoint that the job would continue from, why it would not, and the checkpoints that it would pass over."""
     storage, _, log = _log_of(
         plan,
         "there is nothing to restore from: name a savepoint, or set execution.checkpointing.dir to the job's checkpoints",
@@ -259,7 +261,7 @@ def _newest(plan: JobPlan) -> tuple[Storage, CheckpointMetadata, str, CorruptFil
 
 
 def _operators(plan: JobPlan, checkpoint: CheckpointMetadata, bad: Collection[str]) -> Iterator[OperatorCheck]:
-    """``bad``: the uids of what cannot go on."""
+    """Check each operator. ``bad``: the uids of those that cannot continue."""
     missing = {each.uid: each for each in unclaimed(plan, checkpoint)}
     gone = DROPPED if plan.settings.ignore_unclaimed_state else REMOVED
     for vertex in plan.vertices:
@@ -282,7 +284,7 @@ def _operators(plan: JobPlan, checkpoint: CheckpointMetadata, bad: Collection[st
 
 
 class JudgingLists(ListedStates):
-    """Notes what becomes of each declared list, and goes on after one that does not fit."""
+    """Notes what will happen to each declared list; continues after one that does not fit."""
 
     def __init__(self, storage: Storage, stored: OperatorSnapshot | None, where: str) -> None:
         super().__init__(storage, stored, where)
@@ -293,11 +295,11 @@ class JudgingLists(ListedStates):
 
     @property
     def undeclared(self) -> dict[str, ListedState]:
-        """The stored lists that nothing has declared."""
+        """The stored lists that nothing declared."""
         return {name: listed for name, listed in self._known.items() if name not in self.found}
 
     def stored(self, name: str, mode: str) -> list[bytes]:
-        """No element: an operator would go on with its requests that were under way."""
+        """No elements: otherwise an async operator would resume its pending requests."""
         super().stored(name, mode)
         return []
 
@@ -321,7 +323,7 @@ class JudgingLists(ListedStates):
 
 
 class _Judging(OperatorSchemaRegistry):
-    """Notes what becomes of each declared state, and goes on after a type that does not fit."""
+    """Notes what will happen to each declared state; continues after a type that does not fit."""
 
     def __init__(self, where: str, schema: OperatorSchema | None = None) -> None:
         super().__init__(where, schema)
@@ -338,9 +340,9 @@ class _Judging(OperatorSchemaRegistry):
             self.problems.append(str(error))
 
     def column(self, state: str, column: ColumnSchema, *, again: bool = False) -> int:
-        """The position of a column; its verdict is noted."""
+        """The position of a column; notes its verdict."""
         known = self.stored.states.get(state)
-        if known is not None and known.kind == VALUES:  # judged as the column of the rows that the values have left
+        if known is not None and known.kind == VALUES:  # judged with the column whose rows the values have left
             return 0
         before = next((each for each in known.columns if each.name == column.name), None) if known is not None else None
         if (state, column.name) in self.found or before is None:
@@ -357,7 +359,7 @@ class _Judging(OperatorSchemaRegistry):
         return super().column(state, column, again=again)
 
     def _replaced(self, state: str, column: ColumnSchema) -> int:
-        """Put the declared column in the place of the stored one, so that the function can go on."""
+        """Put the declared column in the place of the stored one, so that the function can continue."""
         position = self.schema.column(state, column.name)
         assert position is not None
         known = self.schema.states[state]
@@ -368,7 +370,7 @@ class _Judging(OperatorSchemaRegistry):
 
 
 def _told(verdict: Verdict) -> tuple[str, str]:
-    """A verdict on a state, and what a migration changes or why there is none."""
+    """A verdict on a state, and what a migration changes or why it is impossible."""
     if isinstance(verdict, Incompatible):
         return INCOMPATIBLE, verdict.reason
     return (AS_IS, "") if isinstance(verdict, AsIs) else (MIGRATED, verdict.change)
@@ -385,7 +387,7 @@ class _Operator:
         self.states: list[StateCheck] = []
         self._named = f"operator {chained.name!r} (uid {chained.uid!r})"
         where = f"{chained.name!r} (uid {chained.uid!r})"
-        share = None if stored is None else assigned(stored, 1, 0)  # every element, as any subtask may get it
+        share = None if stored is None else assigned(stored, 1, 0)  # all elements, since any subtask may get any of them
         state = None
         lists = JudgingLists(storage, share, where) if StateKind.LISTED in chained.factory.state else None
         try:

@@ -1,4 +1,4 @@
-"""Savepoints of a running job: written from a completed checkpoint beside the epochs, and restored at a start."""
+"""Savepoints of a running job: written from a completed checkpoint while epochs run, and restored at a start."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ R = TypeVar("R")
 Written = tuple[KeyedHandle, dict[str, Any]]
 """A part of a savepoint, with its schema as plain data."""
 _DAMAGED = "put it back from a copy, because the job could not restore from it either"
-"""What to do about a damaged file of the job's own checkpoint."""
+"""The class of a failure, with which the text of a failed Spark task begins."""
 _CLASS = re.compile(r"^holdfast\.errors\.\w+: ")
 """The class of a failure in a task of Spark, which is its text there."""
 Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
@@ -60,7 +60,7 @@ Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
 
 
 def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> str:
-    """Check that a savepoint can be written into a directory; returns the savepoint's own directory.
+    """Check that a savepoint can be written into a directory; returns the new savepoint's own directory.
 
     Raises:
         ConfigurationError: it cannot; the message gives the reason.
@@ -75,9 +75,9 @@ def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> st
 
 
 def savepoint_failure(uri: str, failure: Exception) -> Exception:
-    """The error for who asked for a savepoint that was not written; ``failure`` is the reason."""
+    """The error for the caller whose savepoint was not written; ``failure`` is the reason."""
     if isinstance(failure, (SparkGone, Fenced)):
-        return failure  # it concerns the whole job
+        return failure  # concerns the whole job
     reason = _CLASS.sub("", str(failure) or repr(failure))
     error = CheckpointError(f"the savepoint {uri} was not written, and the job goes on: {reason}")
     error.__cause__ = failure
@@ -119,7 +119,7 @@ class SavepointWriter:
         """The number of parts of each savepoint that is being written, by its directory."""
 
     def progress(self, uri: str) -> tuple[int, int] | None:
-        """The number of written parts of a savepoint, and of all; None if it is not being written.
+        """The number of written parts of a savepoint, and of all parts; None if it is not being written.
 
         Raises:
             StorageError: the storage does not answer.
@@ -135,13 +135,13 @@ class SavepointWriter:
         """Write a savepoint; it exists once this returns, and not before.
 
         Args:
-            checkpoint: The checkpoint, held until this returns. Its output is committed.
+            checkpoint: The checkpoint, which is kept until this returns. Its output is committed.
             uri: The directory, from `new_savepoint`.
             drained: Whether event time has ended.
             each: Runs a function for each part.
 
         Raises:
-            HoldfastError: writing failed. Its files are deleted if the storage allows it.
+            HoldfastError: writing failed. The savepoint's files are deleted if the storage allows it.
         """
         options = self._settings.storage_options
         target = Storage.open(uri, options)
@@ -165,8 +165,8 @@ class SavepointWriter:
             whole = msgspec.structs.replace(checkpoint, operators=operators, full_size=size, delta_size=size)
             put_metadata(target, whole, drained)
         except BaseException:
-            with contextlib.suppress(StorageError):  # the first failure is the one to report
-                target.delete([METADATA])  # it may exist if the put's answer was lost; without it, the rest is no savepoint
+            with contextlib.suppress(StorageError):  # report the first failure only
+                target.delete([METADATA])  # a put may have succeeded without an answer
                 target.delete([path for path in target.list("") if path != BEGUN])
             raise
         finally:
@@ -215,7 +215,7 @@ class StartFromSavepoint:
     def open(
         cls, uri: str, options: Mapping[str, str], storage: Storage, paths: JobPaths, claim: bool
     ) -> StartFromSavepoint:
-        """Open the savepoint in a directory, after checking that all its files exist in full length.
+        """Open the savepoint in a directory; checks that all its files exist in full length.
 
         Raises:
             CorruptFile: a file is missing or truncated.
@@ -230,9 +230,9 @@ class StartFromSavepoint:
     def unless_started(
         cls, started_from: str, uri: str, options: Mapping[str, str], storage: Storage, paths: JobPaths, claim: bool
     ) -> StartFromSavepoint | None:
-        """Open the savepoint in a directory, unless the job has started from it already: it may be gone meanwhile.
+        """Open the savepoint in a directory, unless the job has already started from it: it may be gone by now.
 
-        ``started_from`` is the name of the savepoint from which the job last started; the others are those of `open`.
+        ``started_from`` is the name of the savepoint from which the job last started; for the others see `open`.
 
         Raises:
             HoldfastError: as for `open`.
@@ -260,7 +260,7 @@ class StartFromSavepoint:
         return FromSavepoint(self.source.name, self.source.savepoint.checkpoint.generation, self.claim)
 
     def copy(self, checkpoint_id: CheckpointId, generation: int) -> CheckpointMetadata:
-        """Copy the savepoint as the job's next checkpoint to complete.
+        """Copy the savepoint as the job's next checkpoint, which the caller completes.
 
         Raises:
             CorruptFile: a file of the savepoint is missing or altered.
@@ -273,7 +273,7 @@ class StartFromSavepoint:
 class ClaimedSavepoint:
     """Deletes the savepoint that a job has claimed, once the job has a checkpoint of its own.
 
-    The log tells that it is due, so a later driver makes up for a crash.
+    The log tells that the deletion is due, so a later driver makes up for a crash.
 
     Args:
         checkpoint_log: The driver's log.
@@ -286,7 +286,7 @@ class ClaimedSavepoint:
         self._tried = False
 
     def delete(self, *, again: bool) -> None:
-        """Delete it if that is due. Called after each own checkpoint; ``again``: try again what has failed."""
+        """Delete it if that is due. Called after each checkpoint of the job; ``again``: retry a failed deletion."""
         if not self._log.owned.claim or (self._tried and not again):
             return
         self._tried = True

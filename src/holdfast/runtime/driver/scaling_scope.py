@@ -1,4 +1,4 @@
-"""What a change of a job's parallelism changes in its plan. Pure."""
+"""The parts of a plan that a change of the job's parallelism affects. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["scope_of"]
 
 
 def scope_of(replan: Callable[[int], JobPlan], parallelism: int) -> Scope:
-    """What a rescaling from a parallelism changes.
+    """What a rescaling from a parallelism would change.
 
     Args:
-        replan: Makes the job's plan for a parallelism; raises ConfigurationError if it cannot run at that.
-        parallelism: The present one.
+        replan: Makes the job's plan for a parallelism; raises ConfigurationError if the job cannot run at it.
+        parallelism: The current parallelism.
     """
     plan = replan(parallelism)
     try:

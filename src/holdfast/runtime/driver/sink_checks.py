@@ -1,4 +1,4 @@
-"""What is checked of a job's sinks and changelogs before it starts."""
+"""Checks of a job's sinks and changelogs before it starts."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def check_services(plan: JobPlan, continues: Callable[[], bool]) -> None:
 
     Args:
         plan: The job.
-        continues: Whether the job has a checkpoint to go on from. It then waits for a service that does not answer, by its
-            restart strategy; it would do so if it ran.
+        continues: Whether the job has a checkpoint to continue from. Then a service that does not answer is no error here:
+            as in a running job, the restart strategy waits for it.
 
     Raises:
-        ConfigurationError: a check failed, or a service does not answer when the job begins.
+        ConfigurationError: a check failed, or a service does not answer at a job's first start.
     """
     checks: list[Callable[[], None]] = [sink.validate for _, sink in plan.sinks]
     checks.append(partial(check_changelogs, plan))

@@ -1,4 +1,4 @@
-"""StandstillReader: finds out in the driver what does not go on, for the job's metrics and the log."""
+"""StandstillReader: finds out, in the driver, which work is stuck, for the job's metrics and the log."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 _ASKS_S = 4.0
-"""An epoch that has run for so many seconds may last: the driver asks what its tasks do."""
+"""Seconds after which an epoch may be stuck: the driver then asks what its tasks are doing."""
 _PATIENCE_S = 2.0
-"""The seconds for which an answer is waited for at once."""
+"""Seconds that one look waits for an answer."""
 _TOLD_EVERY_S = 60.0
 _MOST = 50
-"""Slots that the driver reads of."""
+"""The most slots whose reports the driver reads."""
 
 
 class _Question(Generic[T]):
-    """A question to a system that may never answer: asked in a thread, and again once there is an answer."""
+    """A question to a system that may never answer: asked in a thread, and asked again only after an answer."""
 
     def __init__(self, name: str, ask: Callable[[], T]) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class _Question(Generic[T]):
         self._answer: T | None = None
 
     def answer(self) -> T | None:
-        """The answer; None: there is none yet, or none is known."""
+        """The answer; None if there is none yet, or asking failed."""
         if self._asked is None:
             self._asked = time.monotonic()
             self._answered.clear()
@@ -58,27 +58,27 @@ class _Question(Generic[T]):
 
     @property
     def seconds(self) -> float:
-        """For how long there has been no answer."""
+        """Seconds since the question was asked, while it has no answer."""
         return 0.0 if self._asked is None else time.monotonic() - self._asked
 
     def _run(self) -> None:
         self._answer = None
         try:
             self._answer = self._ask()
-        except Exception as error:  # who asks is told by the job's own requests what is wrong
+        except Exception as error:  # the job's own requests will report what is wrong
             log.debug("%s: %s", self._name, error)
         finally:
             self._answered.set()
 
 
 class StandstillReader:
-    """Finds out what an epoch does that lasts, in a thread, for the job's metrics and the log.
+    """Finds out what a long epoch is doing, in a thread, for the job's metrics and the log.
 
     Args:
-        storage: The checkpoint storage, where the slots tell of their tasks.
+        storage: The checkpoint storage, where slots report their tasks.
         paths: The job's paths there.
-        metrics: Those of the job.
-        spark: Asks Spark for the tasks of the running epoch; None: they are not known.
+        metrics: The job's metrics.
+        spark: Asks Spark for the tasks of the running epoch; None if they are unknown.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class StandstillReader:
         )
 
     def _lines(self, activities: Mapping[str, float]) -> dict[str, str]:
-        """Where the driver is in what lasts."""
+        """The line at which the driver is in each long activity."""
         frames, threads = sys._current_frames(), self._metrics.threads()
         lasting = [what for what, seconds in activities.items() if seconds >= LASTS_S and threads.get(what) in frames]
         return {what: place_of(outside_of_libraries(frames[threads[what]])) for what in lasting}
 
     def _tell(self) -> None:
-        """Log what stands still, each once a minute."""
+        """Log what is stuck, each finding once a minute."""
         job, now = self._metrics.snapshot(), time.monotonic()
         for finding in standstills(job):
             if finding.kind == "bad" and now - self._told.get(finding.title, -_TOLD_EVERY_S) >= _TOLD_EVERY_S:
@@ -136,7 +136,7 @@ class StandstillReader:
 
 
 def read_standstills(storage: Storage, paths: JobPaths) -> list[StandingTask]:
-    """What is told of tasks, the longest standing call first.
+    """The slots' reports of stuck tasks, the longest call first.
 
     Raises:
         StorageError: the storage does not answer.
@@ -146,5 +146,5 @@ def read_standstills(storage: Storage, paths: JobPaths) -> list[StandingTask]:
         try:
             found.append(msgspec.json.decode(storage.get(path), type=StandingTask))
         except (StorageError, msgspec.MsgspecError):
-            continue  # it has just ended, or belongs to another release
+            continue  # it ended just now, or another release wrote it
     return sorted(found, key=lambda seen: -seen.same_call_seconds)

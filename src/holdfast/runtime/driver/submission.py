@@ -1,4 +1,4 @@
-"""Submits a job: makes it of its plan, and starts it."""
+"""Submits a job: creates it from its plan, and starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A start that waits for a system: it tells where, as no command can show a job that has not begun, and can be ended."""
+"""Watches a start that waits for another system: logs where it waits, and lets signals end it.
+
+No command can show a job that has not begun.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ __all__ = ["interruptibly", "watched_start"]
 _log = logging.getLogger("holdfast")
 
 _LOOK_EVERY_S = 0.2
-"""How often a wait lets Python handle signals."""
+"""Interval in seconds at which a wait lets Python handle signals."""
 _FIRST_S = 12.0
 _EVERY_S = 60.0
 _SPARKS = ("/runtime/spark/", "/runtime/jvm/")
-"""Where a start is that waits for Spark to start, which may take long."""
+"""Where a start waits for Spark to start, which may take long."""
 _calls: dict[int, int] = {}
-"""By thread that waits in `interruptibly`: the one that makes the call."""
+"""For each thread that waits in `interruptibly`, the thread that makes the call."""
 
 
 @contextmanager
 def watched_start(job: str) -> Iterator[None]:
-    """Log the line at which this thread waits for a storage, a broker or another system, if it does so for long.
+    """Log the line at which this thread waits for a storage, a broker or another system, if it waits long.
 
     Args:
         job: The job's name.
@@ -59,7 +62,7 @@ def watched_start(job: str) -> Iterator[None]:
 
 
 def interruptibly(call: Callable[[], object]) -> None:
-    """Make a call that may wait in C, where Python handles no signal, so that Ctrl-C and SIGTERM end the wait for it.
+    """Make a call that may wait in C, where Python handles no signals, such that Ctrl-C and SIGTERM end the wait for it.
 
     Raises:
         Exception: that of the call.
