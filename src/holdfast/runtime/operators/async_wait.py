@@ -1,9 +1,10 @@
 """The async operator: an AsyncFunction waits for the results of many elements at a time.
 
-The requests of a subtask run in an event loop (`EventLoop`); the queue (`ResultQueue`) keeps their order. A request that has
-no results when the epoch ends does not hold it up: its element goes into the operator's list state and the results are
-emitted in a later epoch. After a restore, the requests in the list state are sent again. If the parallelism has changed, the
-elements behind them may come to another subtask: ordered results are emitted in the opening epoch, without input.
+A subtask's requests run in an event loop (`EventLoop`); the queue (`ResultQueue`) keeps their order. A request without
+results at the epoch's end does not hold the epoch up: its element goes into the operator's list state, and the results are
+emitted in a later epoch. After a restore, the requests in the list state are sent again. If the parallelism has changed,
+elements that followed them may come to another subtask; to keep the order, their results are then emitted in the opening
+epoch, before any input.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _IN_FLIGHT = "_async_wait_operator_state_"
 """The list of the elements without results; the name is Flink's."""
 _EMITTED_AT_ONCE = 1024
 _FIRST_LOOK_MS, _LAST_LOOK_MS = 10, 1000
-"""Bounds of the interval at which an idle job looks for answers: it doubles with the age of the oldest request."""
+"""Bounds of the interval, in ms, at which an idle job looks for answers: it grows with the age of the oldest request."""
 
 
 class _AsyncWait(Operator):
@@ -88,7 +89,7 @@ class _AsyncWait(Operator):
         self._emit()
         self.context.forward_idle(self._idle and not len(self._queue), self._held or len(self._queue) > 0)
         if isinstance(self._spec.func, CheckpointedFunction):
-            self.loop.call(self._life.end_epoch)  # in the loop, where the function's coroutines do not interfere
+            self.loop.call(self._life.end_epoch)  # in the loop, so that the function's coroutines do not interfere
         stored = list(map(self._storable, self._queue.requests()))
         if stored != self._stored:
             self._stored = stored
@@ -112,7 +113,7 @@ class _AsyncWait(Operator):
         self._take()
         queue, capacity = self._queue, self._spec.capacity
         while (over := len(queue) - capacity) > 0:
-            # Each wake-up of this thread stops the event loop for a moment, so it wakes up once for many answers.
+            # Each wake-up of this thread stops the event loop for a moment, so it waits for many answers at once.
             self._take(1 if queue.held else min(over, capacity // 4 + 1))
         self._emit()
 
@@ -122,7 +123,7 @@ class _AsyncWait(Operator):
         self.loop.send(requests)
 
     def _take(self, wait: int = 0) -> None:
-        """Take the answers that have arrived, wait until there are this many, and collect the results whose turn it is."""
+        """Take the answers that have arrived, or wait for this many, and collect the results whose turn it is."""
         queue = self._queue
         try:
             answers = self.loop.answers(wait)
@@ -174,7 +175,7 @@ class _AsyncWait(Operator):
     def advance_watermark(self, watermark: int) -> None:
         self._queue.add_watermark(watermark)
         if watermark == MAX_TIMESTAMP:
-            self.finish_pending()  # the input has ended: there may be no later epoch
+            self.finish_pending()  # the input has ended, so there may be no later epoch
         self._take()
         self._emit()
 

@@ -1,4 +1,4 @@
-"""Operators around functions of batches: map_batch and filter_batch."""
+"""Operators for functions of batches: map_batch and filter_batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _OfBatches(FunctionOperator):
 
     Args:
         function: The user's function.
-        declared: The type of the input, by which rows become columns; None: only columns are taken.
+        declared: The type of the input, by which rows become columns; None: the input must be columns.
     """
 
     by_columns = True

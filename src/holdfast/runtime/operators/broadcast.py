@@ -1,4 +1,4 @@
-"""Operators of a stream and a broadcast stream, whose elements change the broadcast state of every subtask."""
+"""Operators of a stream and a broadcast stream; broadcast elements change the broadcast state of every subtask."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["BroadcastProcess", "KeyedBroadcastProcess", "chunks"]
 _CHUNK = 1000
 """Number of rows that `apply_to_keyed_state` loads from the local store at once."""
 _MOST_DESCRIPTORS = 64
-"""Limit of cached descriptors: a function may make a new one for each element."""
+"""Limit of cached descriptors: a function may create a new one for each element."""
 
 
 class BroadcastStates:
@@ -56,14 +56,14 @@ class BroadcastStates:
 def _by_descriptor(
     find: Callable[[MapStateDescriptor], ReadOnlyBroadcastMap],
 ) -> Callable[[MapStateDescriptor], ReadOnlyBroadcastMap]:
-    """The same lookup for each element, with a cache of descriptors, which are equal only to themselves."""
+    """Add a cache to a lookup that is made for each element; a descriptor is equal only to itself."""
     known: dict[MapStateDescriptor, ReadOnlyBroadcastMap] = {}
 
     def read_only(state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
         try:
             return known[state_descriptor]
         except (KeyError, TypeError):
-            pass  # not in the cache, or not a descriptor
+            pass  # not cached yet, or not a descriptor
         state = find(state_descriptor)
         if len(known) < _MOST_DESCRIPTORS:
             known[state_descriptor] = state

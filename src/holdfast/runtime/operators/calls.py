@@ -1,4 +1,4 @@
-"""The innermost loops of keyed functions: a call for each element, and its results. Compiled (`holdfast.compiled`)."""
+"""The innermost loops of keyed functions: one call per element, and its results. Compiled (`holdfast.compiled`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.state.cells.row import CHANGED
 __all__ = ["call_each", "reduce_each", "take_each"]
 
 Fail = Callable[[BaseException, Any, Any], Exception]
-"""Turns an error into the user's error, with its element and key."""
+"""Turns an exception into the user error that names the element and its key."""
 
 
 def call_each(
@@ -34,8 +34,8 @@ def call_each(
         elements: Keys, values, timestamps and rows.
         current: Holds the current key and its row.
         out: Collects the results.
-        own: A class of results that the function makes for this output alone: only what they hold may be shared.
-        fail: Makes the user's error with its element and key.
+        own: A class of results that the function creates only for this output, so that only their content may be shared.
+        fail: Makes the user error with the element and its key.
     """
     values, stamps, take = out.values, out.stamps, out.take_one
     reused = out.copied is same

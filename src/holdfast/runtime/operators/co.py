@@ -15,7 +15,7 @@ __all__ = ["CoFlatMap", "CoMap", "CoProcess", "KeyedCoFlatMap", "KeyedCoMap", "K
 
 
 class TwoInputs(FunctionOperator):
-    """An operator for each input, around the methods of one function, which is opened and closed once."""
+    """Two operators, one for each input, around one function, which is opened and closed once."""
 
     def __init__(self, function: Any, first: FunctionOperator, second: FunctionOperator) -> None:
         super().__init__(function)

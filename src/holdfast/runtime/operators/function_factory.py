@@ -1,4 +1,4 @@
-"""FunctionFactory: makes an operator of any class around a user's function."""
+"""FunctionFactory: creates an operator of a given class around a user's function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FunctionOperatorClass(Protocol):
 
 @dataclass(frozen=True)
 class FunctionFactory(OperatorFactory):
-    """Makes operators of one class around a user's function."""
+    """Creates operators of one class around a user's function."""
 
     operator: FunctionOperatorClass
     func: Any
@@ -63,7 +63,7 @@ class FunctionFactory(OperatorFactory):
         return self.func.definition() if isinstance(self.func, DefinedState) else None
 
     def continuing(self, stored: Mapping[str, Any]) -> OperatorFactory:
-        """The factory of a function that continues with the state."""
+        """The factory whose function continues with the stored state."""
         return replace(self, func=self.func.continuing(stored)) if isinstance(self.func, DefinedState) else self
 
     def functions(self) -> Sequence[Any]:

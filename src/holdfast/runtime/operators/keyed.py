@@ -1,4 +1,4 @@
-"""Operators on a keyed stream: functions of elements, with the state and timers of the element's key."""
+"""Operators on a keyed stream: functions of single elements, with the state and timers of the element's key."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class KeyedOperator(Operator):
         return self.processing_timers.next_time()
 
     def fail(self, error: BaseException, value: Any, key: Any) -> Exception:
-        """The user's error with its element and key."""
+        """The user error that names the element and its key."""
         return user_error(error, self.context.name, self.context.uid, value, key)
 
 
@@ -149,7 +149,7 @@ class KeyedProcess(KeyedOperator):
 
     method = "process_element"
     own: type[Any] | None = None
-    """A class of results that the function makes for this output alone; only their fields may be shared."""
+    """A class of results that the function creates only for this output; only their fields may be shared."""
 
     def open(self) -> None:
         super().open()
@@ -159,7 +159,7 @@ class KeyedProcess(KeyedOperator):
         self.restore_key = key_restorer(self.context.key_type)
 
     def contexts(self) -> tuple[ElementContext, TimerContext]:
-        """The contexts of the function's calls with elements and with timers."""
+        """The contexts for the function's calls with elements and with timers."""
         timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         return ElementContext(*timers), TimerContext(*timers)
 
@@ -186,7 +186,7 @@ class KeyedProcess(KeyedOperator):
         if time < MAX_TIMESTAMP:
             self._fire_until(timers, time, domain)
             return
-        # At the end of the input, timers that are set by timers are due as well, however late. They may be set without end.
+        # At the end of the input, timers set by timers also fire, however late they are. There may be endlessly many.
         for _ in last_rounds(timers, self.context.where, "on_timer"):
             self._fire_until(timers, timers.last_time(), domain)
 
@@ -213,13 +213,13 @@ class KeyedProcess(KeyedOperator):
 
 
 class ChangelogProcess(KeyedProcess):
-    """A built-in function that makes a Row for each change."""
+    """A built-in function that creates a Row for each change."""
 
     own = Row
 
 
 class KeyedEach(KeyedOperator):
-    """map, flat_map and filter on a keyed stream, whose functions may use keyed state."""
+    """map, flat_map and filter on a keyed stream; their functions may use keyed state."""
 
     method: str
     """The name of the method."""

@@ -1,4 +1,4 @@
-"""Timers at the end of the input: all fire, including those that timers register then."""
+"""Timers at the end of the input: all of them fire, including those that are registered meanwhile."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["last_rounds"]
 log = logging.getLogger(__name__)
 
 _ROUNDS = 1000
-"""The limit for rounds of timers that register timers at the end of the input."""
+"""Limit of the rounds in which firing timers register new ones at the end of the input."""
 
 
 def last_rounds(timers: TimerQueue, where: str, who: str) -> Iterator[int]:
-    """Yield rounds in which the caller fires all timers. Endless registration is stopped after a thousand rounds.
+    """Yield rounds in which the caller fires all timers; a warning ends endless registration after a thousand rounds.
 
     Args:
         timers: The timers.

@@ -58,7 +58,7 @@ class FunctionOperator(Operator):
         close_function(self.function)
 
     def failed_at(self, error: BaseException, values: list[Any], rest: Iterator[Any]) -> Exception:
-        """The user's error with its element: the one at which ``rest``, an iterator over ``values``, stopped."""
+        """The user error with its element, at which ``rest``, an iterator over ``values``, has stopped."""
         position = len(values) - length_hint(rest) - 1
         return user_error(error, self.context.name, self.context.uid, values[max(position, 0)])
 
@@ -92,7 +92,7 @@ class Map(FunctionOperator):
 
 
 class Filter(FunctionOperator):
-    """Passes the elements for which the function returns a true value."""
+    """Passes elements on if the function returns a true value."""
 
     def open(self) -> None:
         super().open()
@@ -105,7 +105,7 @@ class Filter(FunctionOperator):
         function = self._filter
         held = held_before(values) if self._copies else 0
         try:
-            # Pairs of element and timestamp would take half as long again.
+            # Filtering pairs of element and timestamp would take half as long again.
             passes = [True if function(value) else False for value in rest]  # noqa: SIM210, without a call
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
@@ -126,10 +126,10 @@ class Collector:
         self.tagged: dict[str, tuple[list[Any], list[int]]] = {}
 
     def take(self, results: Any, stamp: int) -> None:
-        """Collect the results of a call, an iterable."""
+        """Collect the results of a call, which are an iterable."""
         append, append_stamp = self.values.append, self.stamps.append
         for result in results:
-            if type(result) is tuple:  # the usual cases, without a call
+            if type(result) is tuple:  # the usual cases, inlined
                 for each in result:
                     if type(each) not in FIXED:
                         self.take_one(result, stamp)

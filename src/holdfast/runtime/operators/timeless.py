@@ -1,4 +1,4 @@
-"""A stream without event time: its records have no timestamps, and it neither moves event time nor holds it back."""
+"""Takes a stream out of event time: its records have no timestamps, and it neither advances event time nor holds it back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Timeless(Operator):
 
 @dataclass(frozen=True)
 class Timeless(OperatorFactory):
-    """Takes a stream out of event time: operators behind it go by their other inputs."""
+    """Takes a stream out of event time: operators downstream follow the event time of their other inputs."""
 
     makes_watermarks = True
     by_columns = True

@@ -22,7 +22,7 @@ __all__ = ["TimestampsAndWatermarksOperator"]
 
 
 class _Timestamps(Operator):
-    """Assigns timestamps and generates watermarks. Watermarks from upstream are dropped, except for the last."""
+    """Assigns timestamps and generates watermarks. Watermarks from upstream are dropped, except the last one."""
 
     def __init__(self, strategy: Any) -> None:
         self._assign = strategy.timestamp_assigner
@@ -55,7 +55,7 @@ class _Timestamps(Operator):
         self._advance(self._watermark())
 
     def _assigned(self, batch: RecordBatch) -> list[int]:
-        """The timestamps that the assigner gives, record by record."""
+        """The assigner's timestamps, record by record."""
         assign, values = self._assign, batch.values
         rest = iter(values)
         try:
@@ -94,7 +94,7 @@ class _Timestamps(Operator):
 
     def take_idle(self, idle: bool, held: bool) -> None:
         self._input_idle = idle
-        if held:  # this does not count as silence
+        if held:  # waiting for such records does not count as silence
             self._heard = self.context.asked
 
     def end_epoch(self) -> None:
@@ -105,7 +105,7 @@ class _Timestamps(Operator):
         return self._input_idle or (self._idle_timeout is not None and self._silent_ms() >= self._idle_timeout)
 
     def _silent_ms(self) -> int:
-        """How long the sources have been asked without a record arriving here."""
+        """For how many ms the sources have been asked without a record arriving here."""
         asked, heard = self.context.asked, self._heard
         return 0 if asked is None or heard is None else asked - heard
 
@@ -178,12 +178,12 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
 
     @property
     def passes_timestamps(self) -> bool:  # type: ignore[override]
-        """Whether it keeps the timestamps, as it does without a timestamp assigner."""
+        """Whether it keeps the timestamps: if it has no timestamp assigner."""
         return self.strategy.timestamp_assigner is None
 
     @property
     def by_columns(self) -> bool:  # type: ignore[override]
-        """Whether it reads no record: the timestamps are a field, and the watermarks follow the highest one."""
+        """Whether it reads no record: if the timestamps are a field, and the watermarks follow the highest one."""
         assigner = self.strategy.timestamp_assigner
         return self.strategy.generator_supplier is None and (assigner is None or isinstance(assigner, Fields))
 
@@ -192,7 +192,7 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
         return _Timestamps(self.strategy) if self.strategy.generator_supplier is None else _OwnWatermarks(self.strategy)
 
     def in_batch(self) -> OperatorFactory:
-        """Timestamps without watermarks."""
+        """The factory of timestamps without watermarks."""
         return TimestampsAndWatermarksOperator(timestamps_only(self.strategy))
 
     def functions(self) -> Sequence[Any]:

@@ -1,9 +1,9 @@
-"""The join of two keyed streams by an interval of time: each element waits for the other stream's as long as it can.
+"""The join of two keyed streams by an interval of time.
 
-Each side has a buffer for each key: elements by timestamp. An element is joined with what the other side's buffer holds
-when it comes, so each pair meets once. It leaves its buffer by a timer, when no element in time can need it; an outer join
-then emits it, unless it had a partner. All elements of a key and side with one timestamp have the same partners, so one
-entry for the timestamp tells that they have none.
+Each side has a buffer per key, with elements by timestamp. An arriving element is joined with the matching elements in the
+other side's buffer, so each pair meets once. A timer removes an element from its buffer when no element in time can match it
+any more; an outer join then emits it, unless it had a partner. All elements of a key and side with the same timestamp have
+the same partners, so one entry per timestamp records that they have none.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class _IntervalJoin(Operator):
                 own.put(stamp, [*(own.get(stamp) or ()), value])
                 if not self._join(out, side, value, stamp) and unmatched is not None:
                     unmatched.put(stamp, True)
-                # An element with the watermark's own timestamp is in time: what it joins with stays until it has passed.
+                # An element with the watermark's own timestamp is in time, so its partners must stay until the watermark
+                # passes.
                 self._timers.register(min(stamp + max(self._to[side], 0) + 1, MAX_TIMESTAMP), (key, side))
         except (Exception, SystemExit) as error:
             raise user_error(error, self.context.name, self.context.uid, value, key) from error
@@ -112,7 +113,7 @@ class _IntervalJoin(Operator):
         out.emit(self.context)
 
     def _join(self, out: Collector, side: int, value: Any, stamp: int) -> bool:
-        """Join an element with what the other side's buffer holds; returns whether there is a partner."""
+        """Join an element with the matching ones in the other side's buffer; returns whether there is any."""
         other, unmatched = self._buffers[1 - side], self._unmatched[1 - side]
         first, last = stamp + self._from[side], stamp + self._to[side]
         pair, copied = self._pair, self.context.copied
@@ -121,7 +122,7 @@ class _IntervalJoin(Operator):
             pair.stamps = (stamp, when) if side == _LEFT else (when, stamp)
             pair.stamp = max(stamp, when)
             for each in held:
-                one, two = copied(value), copied(each)  # the function may change them; the buffers have them
+                one, two = copied(value), copied(each)  # copies: the function may change its arguments
                 self._process(out, *((one, two) if side == _LEFT else (two, one)))
             if unmatched is not None:
                 unmatched.remove(when)
@@ -148,7 +149,7 @@ class _IntervalJoin(Operator):
         out.emit(self.context)
 
     def _emit_unmatched(self, out: Collector, side: int, key: Any, stamp: int, now: int) -> None:
-        """Emit the elements of a timestamp if they have had no partner, at the moment from which none can come."""
+        """Emit the elements of a timestamp that have had no partner; called when no partner can come any more."""
         unmatched, pair, value = self._unmatched[side], self._pair, None
         if unmatched is None or not unmatched.contains(stamp):
             return
@@ -180,7 +181,7 @@ class IntervalJoinOperator(OperatorFactory):
     """Whether elements of the left and of the right side without a partner are emitted."""
 
     def create(self) -> Operator:
-        """A fresh operator."""
+        """Create the operator."""
         return _IntervalJoin(self)
 
     def functions(self) -> Sequence[Any]:
@@ -188,11 +189,11 @@ class IntervalJoinOperator(OperatorFactory):
         return (self.func,)
 
     def definition(self) -> dict[str, Any]:
-        """The bounds, by which the timers were set, and the sides whose elements without a partner are noted."""
+        """The bounds that determine the timers, and the sides that record elements without a partner."""
         return {"of": "an interval join", "bounds": [self.lower, self.upper], "outer": list(self.outer)}
 
     def continuing(self, stored: Mapping[str, Any]) -> IntervalJoinOperator:
-        """The join goes on, unless elements of the checkpoint would leave at a wrong time, or without a word.
+        """Continue unless elements of the checkpoint would leave at a wrong time, or without being emitted.
 
         Raises:
             IncompatibleState: they would.
@@ -212,7 +213,7 @@ class IntervalJoinOperator(OperatorFactory):
         return self
 
     def deadline(self) -> Callable[[int], int] | None:
-        """An element is late when the watermark is behind it."""
+        """An element is late when the watermark has passed it."""
         return _after
 
 

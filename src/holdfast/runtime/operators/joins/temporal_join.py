@@ -1,8 +1,8 @@
 """The temporal join: each element with the version of its key that is valid at the element's timestamp.
 
-Elements and versions wait in keyed state until the watermark has passed them: then no earlier version can come. An element
-is joined with the newest version that is not later than itself. Versions that a newer one has replaced are removed when the
-watermark passes the newer one.
+Elements and versions wait in keyed state until the watermark has passed them, because no earlier version can come then. An
+element is joined with the newest version that is not later than itself. A replaced version is removed when the watermark
+passes the newer one.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _TemporalJoin(Operator):
         copied = self.context.copied
         try:
             for value in elements:
-                results = self._join(value, copied(version))  # the function may change it; the state has it
+                results = self._join(value, copied(version))  # a copy: the function may change its arguments
                 if self._flat:
                     out.take(results or (), stamp)
                 else:
@@ -138,7 +138,7 @@ class TemporalJoinOperator(OperatorFactory):
     right_late_tag: OutputTag | None = None
 
     def create(self) -> Operator:
-        """A fresh operator."""
+        """Create the operator."""
         return _TemporalJoin(self)
 
     def functions(self) -> Sequence[Any]:

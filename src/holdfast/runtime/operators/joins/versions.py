@@ -1,4 +1,4 @@
-"""Versions, the versions of a table's rows in keyed state."""
+"""Versions: the versions of a table's rows, in keyed state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Versions:
     """The versions of the current key's row. Each is valid from its timestamp until that of the next one.
 
     Args:
-        space: Where the state is.
+        space: The state space that holds them.
         value_type: The declared type of the rows.
     """
 
@@ -31,7 +31,7 @@ class Versions:
         self._values.put(stamp, value)
 
     def delete(self, stamp: int) -> None:
-        """End the version before ``stamp`` there: the key has no row until the next version."""
+        """End at ``stamp`` the version before it: the key has no row until the next version."""
         self._values.remove(stamp)
         self._deletions.put(stamp, True)
 
@@ -44,7 +44,7 @@ class Versions:
         return None if stamp is None else self._values.get(stamp)
 
     def valid_at(self, when: int, *, newest_only: bool = False) -> Any:
-        """The row that is valid at ``when``; None without one. ``newest_only``: None if it has been replaced, too."""
+        """The row that is valid at ``when``, if any. ``newest_only``: None also if a newer version has replaced it."""
         stamps = self.stamps()
         if newest_only:
             return self.get(stamps[-1]) if stamps and stamps[-1] <= when else None
@@ -52,14 +52,14 @@ class Versions:
         return self.get(stamps[at - 1]) if at else None
 
     def forget_before(self, stamps: deque[int], when: int) -> int | None:
-        """Remove the versions that others have replaced by ``when``.
+        """Remove the versions that were replaced by ``when``.
 
         Args:
-            stamps: All `stamps` of the key; those that are removed leave it.
+            stamps: All `stamps` of the key; removed ones are deleted from it.
             when: The time.
 
         Returns:
-            The timestamp of the version that is valid at ``when``, None without one.
+            The timestamp of the version that is valid at ``when``; None without one.
         """
         while len(stamps) > 1 and stamps[1] <= when:
             self._remove(stamps.popleft())

@@ -1,7 +1,7 @@
-"""Aligned windows, the same for all keys: a table of rows per window, fired as a whole when time passes its end.
+"""Aligned windows, the same for all keys: a table of rows per window, which fires as a whole when time passes its end.
 
-A window that opens and closes within an epoch never touches the store, and needs no timer per key: all keys of a window
-fire together, in the order of the windows' ends.
+A window that opens and closes within an epoch never touches the store, and needs no timer per key: all keys of a window fire
+together, in order of the windows' ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AlignedWindows(PeriodicWindowsBase):
         super().open()
         self._add = content.adder(self._cell)
         result = content.result()
-        # Within the allowed lateness, a content fires again.
+        # Within the allowed lateness, a content fires again, so it must not change.
         self._result = self._of_a_copy(result) if self._lateness and self._calls(result) else result
         self._checks_at_firing = content.checks_at_firing()
 
@@ -76,7 +76,7 @@ class AlignedWindows(PeriodicWindowsBase):
             self._add_to(start, keys, values, stamps)
 
     def _last(self, start: int) -> int:
-        """The last millisecond of a window, at most the end of time."""
+        """The last millisecond of a window, limited to the end of time."""
         return min(start + self._size - 1, MAX_TIMESTAMP)
 
     def _add_to(self, start: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
@@ -88,7 +88,7 @@ class AlignedWindows(PeriodicWindowsBase):
         if not (self._event_time and last <= self.context.clock.watermark):
             self._add_rows(rows, values, keys)
             return
-        # The window has fired: every element within the allowed lateness fires it again.
+        # The window has fired: each element within the allowed lateness fires it again.
         out = Collector(self.context.copied)
         for key, row, value in zip(keys, rows, values):
             self._add_rows([row], [value], [key])
@@ -104,10 +104,10 @@ class AlignedWindows(PeriodicWindowsBase):
     def advance_processing_time(self, now: int) -> None:
         super().advance_processing_time(now)
         if not self._event_time:
-            self._advance(now - 1)  # more elements of this millisecond may arrive
+            self._advance(now - 1)  # more elements may arrive in this millisecond
 
     def _advance(self, time: int) -> None:
-        # In processing time, windows are removed when they fire.
+        # In processing time, a window is removed when it fires.
         before = self.context.clock.fired if self._event_time else MIN_TIMESTAMP
         for start in sorted(start for start in self.window_space.tables if start is not None):
             last = self._last(start)
@@ -124,7 +124,7 @@ class AlignedWindows(PeriodicWindowsBase):
         return min(start for start in self.window_space.tables if start is not None) + self._size
 
     def _rows(self, start: int) -> Iterator[tuple[Any, Row]]:
-        """All rows of a window, those in the store included."""
+        """All rows of a window, including those in the store."""
         table, cell = self.window_space.table(start), self._cell
         held = filled_rows(table.rows, cell)
         if not table.in_store:
@@ -147,7 +147,7 @@ class AlignedWindows(PeriodicWindowsBase):
                 chunk = [(self._restore_key(key), row) for key, row in chunk]
             if self._global is not None:
                 self._global.table().load([key for key, _ in chunk])
-            # The function may declare and change states of the window, also in rows from the store.
+            # The function may declare and change states of the window, in rows from the store as well.
             read = [(key, row) for key, row in chunk if key not in table.rows] if table.in_store else []
             table.take_in(read)
             yield chunk
@@ -196,7 +196,7 @@ class AlignedWindows(PeriodicWindowsBase):
             raise fail(error, key) from error
 
     def _fit_contents(self, rows: list[tuple[Any, Row]], start: int) -> None:
-        """Check the contents before they fire: no barrier may have checked them yet."""
+        """Check contents when they fire: no barrier may have checked them yet."""
         cell = self._cell
         if self._content.keeps_elements:
             for key, row in rows:
@@ -208,7 +208,7 @@ class AlignedWindows(PeriodicWindowsBase):
             row[cell] = content
 
     def _elements_of(self, key: Any, content: LargeList, start: int) -> list[Any]:
-        """The elements of a window whose list has left its row."""
+        """The elements of a window whose list is stored outside of its row."""
         elements = self._own(list(content)) if self._lateness else list(content)
         return self._fitted(elements, lambda _: key, start) if self._checks_at_firing else elements
 

@@ -1,8 +1,8 @@
 """Aligned windows of the built-in aggregates, over columns.
 
 Columns wait, by window or by pane, until a window fires or the barrier comes. A tumbling window that opens and closes within
-an epoch never becomes rows: its results are columns. At the barrier the waiting columns are added to the rows of their keys,
-which are those of `AlignedWindows` and `PanedWindows`, so that a checkpoint does not tell them apart.
+an epoch never becomes rows: its results are columns. At the barrier, waiting columns are added to the rows of their keys.
+The rows are those of `AlignedWindows` and `PanedWindows`, so a checkpoint is the same for both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["ColumnPanes", "ColumnWindows", "Summary", "takes_columns"]
 
 
 class Summary(WindowFunction[Any, Row, Any, TimeWindow]):
-    """Makes a Row of a window: the key, the start and the end of the window, and the results of its aggregates.
+    """Creates the Row of a window: the key, the window's start and end, and the results of its aggregates.
 
     Args:
         keys: The names of the key's fields.
-        single: Whether the key is the value of one field, and not a tuple.
+        single: Whether the key is the value of one field, not a tuple.
         results: The names of the results.
     """
 
@@ -55,7 +55,7 @@ def takes_columns(spec: WindowSpec) -> tuple[Aggregates, Summary] | None:
 
 
 class ColumnWindows(AlignedWindows):
-    """Aligned windows whose columns wait until they are needed as rows, or as results."""
+    """Aligned windows whose columns wait until they are needed as rows or as results."""
 
     def __init__(self, spec: WindowSpec, assigner: TumblingWindows[Any], function: Aggregates, summary: Summary) -> None:
         super().__init__(spec, assigner)
@@ -87,7 +87,7 @@ class ColumnWindows(AlignedWindows):
 
     def _add_columns(self, start: int, keys: ColumnKeys, stamps: Any) -> None:
         last = self._last(start)
-        if self._event_time and last <= self.context.clock.passed:  # late, or perhaps so
+        if self._event_time and last <= self.context.clock.passed:  # late, or possibly late
             self._waiting.to_rows(start)
             self._add_to(start, list(keys), list(keys.columns), stamps.tolist())
             return
@@ -103,7 +103,7 @@ class ColumnWindows(AlignedWindows):
 
     def _fire(self, start: int) -> None:
         table = self.window_space.table(start)
-        # Rows that stay, or are not in memory, fire as rows; so do keys that must be restored.
+        # Rows that stay or are not in memory fire as rows; so do keys whose type must be restored.
         gathered = not (table.in_store or self._lateness or self._restore_key or self.context.clock.ahead)
         if gathered and (start in self._waiting or table.rows) and self._fire_columns(start):
             return
@@ -127,7 +127,7 @@ class ColumnWindows(AlignedWindows):
 
 
 class ColumnPanes(PanedWindows):
-    """Windows of panes whose columns wait until a window fires that reads their pane."""
+    """Windows over panes, whose columns wait until a window that reads their pane fires."""
 
     def __init__(self, spec: WindowSpec, assigner: PeriodicWindows[Any], function: Aggregates) -> None:
         super().__init__(spec, assigner)
@@ -165,16 +165,16 @@ class ColumnPanes(PanedWindows):
         self._columns.add(namespace, keys)
 
     def _of_window(self, window: tuple[int, int]) -> list[int]:
-        """The namespaces that a window reads, as rows."""
+        """The namespaces that a window reads; their waiting columns become rows."""
         namespaces = super()._of_window(window)
         for namespace in namespaces:
             self._columns.to_rows(namespace)
         return namespaces
 
     def finish_pending(self) -> None:
-        """Add what waits to its rows."""
+        """Add the waiting columns to their rows."""
         self._columns.all_to_rows()
 
     def end_epoch(self) -> None:
-        """Add what waits to its rows."""
+        """Add the waiting columns to their rows."""
         self._columns.all_to_rows()

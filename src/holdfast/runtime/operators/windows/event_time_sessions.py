@@ -1,7 +1,7 @@
-"""Sessions in event time that fire when they are complete: most elements only make theirs longer.
+"""Event-time sessions that fire when they are complete; most elements only extend a session.
 
-What `MergingWindows` does for each element, a merge of two windows with their timers, is done here once for each session
-and batch. The stored form is the same.
+`MergingWindows` merges two windows with their timers for each element; here that is done once per session and batch. The
+stored form is the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.windowing.sessions import EventTimeSessionWindows
 __all__ = ["EventTimeSessions"]
 
 _FAR = 1 << 62
-"""Times up to here, before and after 1970, are compared by a compiled loop, in integers of C."""
+"""Limit of times, before and after 1970, that a compiled loop compares as C integers."""
 
 
 class EventTimeSessions(MergingWindows):
@@ -38,7 +38,7 @@ class EventTimeSessions(MergingWindows):
         self._add_all(keys, values, stamps, ends)
 
     def _ends(self, keys: list[Any], values: list[Any], stamps: list[int]) -> list[int]:
-        """When each element's session ends, if no other element comes."""
+        """For each element, when its session ends if no other element comes."""
         if type(self._assigner) is EventTimeSessionWindows:
             gap = self._assigner.gap_ms
             return [stamp + gap for stamp in stamps]
@@ -76,7 +76,7 @@ class EventTimeSessions(MergingWindows):
         self._emit(out, late)
 
     def _update_window(self, session: OpenSession | None) -> None:
-        """Give the session its window and timers."""
+        """Store the session's window and timers."""
         if session is None:
             return
         key, before = session.key, session.span

@@ -1,4 +1,4 @@
-"""FormerWindows: windows that a checkpoint has as namespaces, for an operator that has a row for each key and window."""
+"""FormerWindows: a checkpoint's windows that are stored as namespaces, read by an operator with a row per key and window."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class FormerWindows:
 
     Args:
         state: The operator's state.
-        assigner: The windows that were stored.
-        content: Their content.
-        rows: Where the rows of windows go, with the states of the window function.
+        assigner: The assigner of the stored windows.
+        content: The windows' content.
+        rows: The space that receives the windows' rows, with the states of the window function.
     """
 
     def __init__(self, state: KeyedState, assigner: PeriodicWindows[Any], content: WindowContent, rows: StateSpace) -> None:
@@ -63,16 +63,16 @@ class FormerWindows:
         return ((key, row) for key, row in chain(held, fresh) if row[self._cell] is not None)
 
     def content(self, row: Row) -> Any:
-        """The content of a row, as an object of its own."""
+        """A copy of a row's content."""
         content = row[self._cell]
         return copied(list(content) if type(content) in LARGE else content)
 
     def move_states(self, row: Row, to: Row) -> None:
-        """Give the row of a window the states that the window function had in it."""
+        """Copy the window function's states from a stored row to the row of a window."""
         for here, there in self._others:
             if here < len(row):
                 to[there] = row[here]
 
     def drop(self, number: int) -> None:
-        """Forget a namespace."""
+        """Drop a namespace."""
         self._space.drop(number)

@@ -1,7 +1,7 @@
 """GroupedColumns: the built-in aggregates over columns, by key. Pure.
 
-The accumulators are those that `holdfast.functions.aggregates` makes record by record, to the last bit: values are added in
-the order of the records, and the accumulator so far is the first of them.
+The accumulators equal those that `holdfast.functions.aggregates` makes record by record, to the last bit: values are added
+in the order of the records, starting from the accumulator so far.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXACT = 2**53
 
 
 class Unfit(Exception):
-    """These records must be added one by one: numbers could exceed 64 bits."""
+    """The records must be added one by one, because numbers could exceed 64 bits."""
 
 
 class GroupedColumns:
@@ -73,7 +73,7 @@ class GroupedColumns:
         """
         former = dict(zip(unique, before, strict=True)) if any(each is not None for each in before) else None
         grouped = self._grouped(batch, former)
-        places = {key: place for place, key in enumerate(self._keys_of(grouped))}  # Arrow promises no order of groups
+        places = {key: place for place, key in enumerate(self._keys_of(grouped))}  # Arrow gives groups in any order
         grouped = grouped.take(pyarrow().array([places[key] for key in unique], "int64"))
         parts: list[list[Any]] = []
         for at, each in enumerate(self._each):
@@ -87,17 +87,17 @@ class GroupedColumns:
         return list(zip(*parts, strict=True))
 
     def unique(self, batch: Any) -> list[Any]:
-        """The different keys, in the order in which they occur."""
+        """The distinct keys, in order of first occurrence."""
         if len(self._keys) == 1:
             return column_values(batch.column(self._fields[0]).unique())
         return self._keys_of(_one(self._table(batch, [], []).group_by(self._keys, use_threads=False), []))
 
     def results(self, batch: Any, before: dict[Any, tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
-        """The columns of the different keys, and those of the results of all their records.
+        """Return the columns of the distinct keys, and those of the results of all their records.
 
         Args:
             batch: The record batch.
-            before: The accumulators of the records before these; their keys have results, too.
+            before: The accumulators of earlier records; their keys have results, too.
 
         Raises:
             Unfit: the records must be added one by one.
@@ -116,7 +116,7 @@ class GroupedColumns:
         return [grouped.column(name) for name in self._keys], columns
 
     def _grouped(self, batch: Any, before: Mapping[Any, tuple[Any, ...] | None] | None) -> Any:
-        """One row for each key, with the parts of the aggregates that are no sets."""
+        """One row per key, with the parts of all aggregates except the sets."""
         library = pyarrow()
         sums, least = library.compute.ScalarAggregateOptions(min_count=1), {Min: "min", Max: "max"}
         table = self._contributions(batch)
@@ -131,7 +131,7 @@ class GroupedColumns:
         return _one(table.group_by(self._keys, use_threads=False), calls)
 
     def _contributions(self, batch: Any) -> Any:
-        """What each record adds."""
+        """The contribution of each record."""
         compute, arrow = pyarrow().compute, pyarrow()
         arrays: list[Any] = []
         names: list[str] = []
@@ -153,12 +153,12 @@ class GroupedColumns:
         return self._table(batch, arrays, names)
 
     def _table(self, batch: Any, arrays: list[Any], names: list[str]) -> Any:
-        """The key's columns, and others."""
+        """A table of the key's columns and these."""
         keys = [batch.column(name) for name in self._fields]
         return pyarrow().Table.from_arrays([*keys, *arrays], names=[*self._keys, *names])
 
     def _with_former(self, table: Any, before: Mapping[Any, tuple[Any, ...] | None]) -> Any:
-        """The contributions behind those of the accumulators so far."""
+        """The table, preceded by the accumulators so far."""
         library = pyarrow()
         known = {key: parts for key, parts in before.items() if parts is not None}
         columns: list[Any] = [list(known)] if len(self._keys) == 1 else list(zip(*known, strict=True))
@@ -188,7 +188,7 @@ class GroupedColumns:
                     raise Unfit
 
     def _distinct(self, each: CountDistinct, batch: Any, grouped: Any, before: list[Any]) -> list[Any]:
-        """The sets of different values, by key."""
+        """The sets of distinct values, by key."""
         library = pyarrow()
         column = _ordered(library.compute, library, batch.column(each.field))
         pairs = self._table(batch, [column], ["value"])
@@ -214,7 +214,7 @@ class GroupedColumns:
 
 
 def _one(grouping: Any, calls: list[tuple[Any, ...]]) -> Any:
-    """The groups as one record batch, in which results have the names of their columns."""
+    """The groups as one record batch, whose results are named like their columns."""
     library = pyarrow()
     found = grouping.aggregate(calls).combine_chunks()
     renamed = {f"{name}_{call}": name for name, call, _ in calls}
@@ -224,14 +224,14 @@ def _one(grouping: Any, calls: list[tuple[Any, ...]]) -> Any:
 
 
 def _is_of(values: Any, kind: Any) -> bool:
-    """Whether these values, but for None, are of the class that comes back from a column of this type."""
+    """Whether these values, except None, have the class that a column of this type returns."""
     types = pyarrow().types
     own = float if types.is_floating(kind) else str if types.is_string(kind) else int
     return set(map(type, values)) <= {own, type(None)}
 
 
 def _ordered(compute: Any, arrow: Any, column: Any) -> Any:
-    """A column with one zero, and null in place of NaN."""
+    """A column with a single zero, and null in place of NaN."""
     if not arrow.types.is_floating(column.type):
         return column
     column = compute.if_else(compute.is_nan(column), arrow.scalar(None, column.type), column)

@@ -1,7 +1,7 @@
 """Merging windows, such as sessions: each key has a set of windows.
 
-The set maps each window to its *state window*, whose row holds the content and the trigger's state. A merge keeps one
-state window and empties the rows of the others, so a growing session moves no state.
+The set maps each window to its *state window*, whose row holds the content and the trigger's state. A merge keeps one state
+window and empties the rows of the others, so that a growing session moves no state.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MergingWindows(TriggeredWindows):
         out.emit(self.context)
 
     def _add_to_set(self, out: Collector, key: Any, value: Any, stamp: int, set_row: Row, windows: list[Span]) -> bool:
-        """Add an element to its windows of the key's set; returns whether it is in time."""
+        """Add an element to its windows in the key's set; returns whether it is in time."""
         cell = self._set_cell
         taken = False
         left = len(windows)
@@ -107,13 +107,13 @@ class MergingWindows(TriggeredWindows):
                 taken = True
                 state = (key, set_row[cell][actual])
                 row = self._table.load_new(state) if new and actual is window else self._table.load_one(state)
-                # Each window has an element of its own, as functions may change it.
+                # Each window gets a copy of the element, because functions may change it.
                 given = self.context.copied(value) if left else value
                 self._add_element(out, given, stamp, (key, actual), state, row)
         return taken or not self._event_time or stamp + self._lateness > self._passed
 
     def _is_late(self, namespace: Any) -> bool:
-        return False  # an element may join a window that is not: `_join_set` decides
+        return False  # its window may merge with one that is not over: `_join_set` decides
 
     def _load_sets(self, keys: list[Any]) -> list[Row]:
         """Load the window sets of these keys."""
@@ -125,9 +125,9 @@ class MergingWindows(TriggeredWindows):
         return sets
 
     def _join_set(self, key: Any, set_row: Row, window: Span) -> Span | None:
-        """Add a new window to the key's set and merge it with others; returns the merged window, None if it is late.
+        """Add a new window to the key's set and merge it with others; returns the merged window, or None if it is late.
 
-        Expired windows do not merge, even if, by the watermark of another split, they have not fired yet.
+        Expired windows do not merge, even if they have not fired yet because another split's watermark is lower.
         """
         windows: dict[Span, Span] = set_row[self._set_cell] or {}
         open_ones = [each for each in windows if not self._is_over(each)]
@@ -141,7 +141,7 @@ class MergingWindows(TriggeredWindows):
             if merged and merged != [result]:
                 self._merge(key, set_row, merged, result)
         if actual is window:
-            if self._is_over(window):  # also if one like it is in the set, which is over and has not been removed
+            if self._is_over(window):  # even if the set has an equal window that is over and not yet removed
                 return None
             if window in windows:
                 return window
@@ -162,7 +162,7 @@ class MergingWindows(TriggeredWindows):
             return [([*touched, window] if window not in touched else touched, cover)]
         chosen = self._chosen(open_ones, window)
         if any(len(merged) > 2 for merged, _ in chosen):
-            # Windows that would merge have stayed two, if one was over for the element that began the other.
+            # Two windows stay separate if one was over for the element that began the other, although they would merge.
             chosen = self._chosen([each for each in open_ones if each == window or self._chosen([each], window)], window)
         return [each for each in chosen if window in each[0]]
 
@@ -195,7 +195,7 @@ class MergingWindows(TriggeredWindows):
         for other in rows[1:]:
             content = other[cell]
             if type(content) in LARGE:
-                content = list(content)  # what is stored belongs to the other window, and goes with it
+                content = list(content)  # a copy: the stored elements belong to the other window, and are removed with it
             if content is not None:
                 if type(row[cell]) in LARGE:
                     row[cell].extend(content)

@@ -10,7 +10,7 @@ __all__ = ["PaneNamespaces"]
 
 
 class PaneNamespaces:
-    """The namespaces of an assigner's panes: one for a pane, and one for each number of its windows that do not read it."""
+    """The namespaces of an assigner's panes: one per pane, and one for each number of its windows that do not read it."""
 
     def __init__(self, assigner: PeriodicWindows[Any]) -> None:
         self._pane = assigner.pane
@@ -19,10 +19,10 @@ class PaneNamespaces:
         """The distance of two panes' namespaces."""
 
     def namespace(self, pane: int, after: int) -> int:
-        """The namespace of elements in a pane that the first ``after`` of its windows do not read."""
+        """The namespace of those elements in a pane that its first ``after`` windows do not read."""
         return (pane - self._offset) // self._pane * self.stride + self._offset + after
 
     def pane(self, namespace: int) -> tuple[int, int]:
-        """The pane of a namespace, and how many of its windows do not read it."""
+        """The pane of a namespace, and the number of its first windows that do not read it."""
         number, after = divmod(namespace - self._offset, self.stride)
         return number * self._pane + self._offset, after

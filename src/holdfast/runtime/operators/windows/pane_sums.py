@@ -1,8 +1,8 @@
-"""Sums over the last panes of each key, kept so that each window costs a few merges however many panes it has. Pure.
+"""Sums over the last panes of each key: each window costs a few merges, however many panes it has. Pure.
 
-For each key there are two stacks. New panes are added up in the *back* sum. When the panes before it have all left the
-window, the back is turned into the *front*: for each of its panes the sum from there to the end. A window's sum is then
-one of the front and the back. Each pane is merged three times in its life.
+Each key has two stacks. New panes are added up in the *back* sum. When all panes before it have left the window, the back is
+turned into the *front*, which has for each of its panes the sum from there to its end. A window's sum is one of the front
+plus the back. Each pane is merged three times in its life.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PaneSums:
         self._entries.pop(key, None)
 
     def add(self, pane: int, contents: Iterable[tuple[Any, Any]]) -> None:
-        """Add a pane, by key; it must begin after all panes added before of these keys."""
+        """Add a pane's contents, by key; the pane must begin after all panes that were added for these keys."""
         entries, merge = self._entries, self._merge
         for key, content in contents:
             entry = entries.get(key)
@@ -54,7 +54,7 @@ class PaneSums:
                 back.append((pane, content))
 
     def of(self, start: int) -> Iterator[tuple[Any, Any]]:
-        """The sums of all panes from ``start`` on, by key. Earlier panes are forgotten. Not to be changed meanwhile."""
+        """The sums of all panes from ``start`` on, by key. Forgets earlier panes. The sums must not be changed."""
         merge = self._merge
         gone = []
         for key, entry in self._entries.items():
@@ -74,7 +74,7 @@ class PaneSums:
             del self._entries[key]
 
     def _turn(self, entry: _Entry, start: int) -> None:
-        """Make the back the front."""
+        """Turn the back into the front."""
         front: list[tuple[int, Any]] = []
         total = None
         for pane, content in reversed(entry[1]):

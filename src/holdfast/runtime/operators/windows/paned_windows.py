@@ -1,12 +1,12 @@
-"""Windows of event time that overlap and fire at their ends for all keys: elements are kept by pane, each once.
+"""Event-time windows that overlap and fire at their ends for all keys: each element is kept once, in its pane.
 
-A pane is the part of time that the same windows cover. Each has a table of rows, as a tumbling window has. What a window
-gives is merged from its panes: reduced values and accumulators step by step
-(`holdfast.runtime.operators.windows.pane_sums`), so that the cost does not grow with the number of panes; elements are put
-one after the other.
+A pane is a span of time that lies in the same windows. It has a table of rows, like a tumbling window. A window's result is
+merged from its panes: reduced values and accumulators incrementally (`holdfast.runtime.operators.windows.pane_sums`), so
+that the cost does not grow with the number of panes; elements are concatenated.
 
-An element that is late for some of its pane's windows, which may not have fired yet, is kept apart in a table that only the
-later windows read. The namespace of a table is the number of its pane times a stride, plus the number of such windows.
+An element may be late for some of its pane's windows that have not fired yet. It is kept apart, in a table that only the
+later windows read. A table's namespace is the number of its pane times a stride, plus the number of windows that do not read
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.windowing.assigners import PeriodicWindows
 __all__ = ["PanedWindows"]
 
 _PARTS = 16
-"""Number of parts, by key group, in which a window fires whose rows are not all in memory."""
+"""Number of parts, by key group, in which a window fires if some of its rows are in the store."""
 _REMEMBERED = 1000
 
 Span = tuple[int, int]
@@ -100,7 +100,7 @@ class PanedWindows(PeriodicWindowsBase):
     # namespaces
 
     def _namespaces(self) -> set[int]:
-        """The existing namespaces; the first call notes those of the checkpoint."""
+        """The existing namespaces; the first call registers those of the checkpoint."""
         if self._known is None:
             self._known = set()
             for namespace in self._space.tables:
@@ -109,7 +109,7 @@ class PanedWindows(PeriodicWindowsBase):
         return self._known
 
     def _note(self, namespace: int) -> None:
-        """Note a namespace: its windows will fire, and after the last one it is removed."""
+        """Register a namespace: its windows will fire, and it is removed after the last one."""
         assert self._known is not None
         self._known.add(namespace)
         pane, after = self._pane(namespace)
@@ -146,7 +146,7 @@ class PanedWindows(PeriodicWindowsBase):
         return windows
 
     def _alive(self, pane: int) -> tuple[list[Span], int]:
-        """The windows that take the current elements of a pane, and how many earlier ones do not and may yet fire."""
+        """A pane's windows for which the current elements are in time, and how many earlier ones there are."""
         windows, passed = self._windows_at(pane), self.context.clock.passed
         if not windows or self._cleanup_time(windows[0]) > passed:
             return windows, 0
@@ -154,7 +154,7 @@ class PanedWindows(PeriodicWindowsBase):
         return alive, len(windows) - len(alive)
 
     def _note_added(self, namespace: int, pane: int, keys: Iterable[Any]) -> None:
-        """Note that elements of these keys enter a namespace."""
+        """Record that elements of these keys enter a namespace."""
         if namespace not in self._namespaces():
             self._note(namespace)
         if pane < self._summed:
@@ -179,7 +179,7 @@ class PanedWindows(PeriodicWindowsBase):
         if not fired:
             self._add_rows(rows, values, keys)
             return
-        # Every element within the allowed lateness fires these windows again, with what has come up to then.
+        # Each element within the allowed lateness fires these windows again, with the content up to then.
         out = Collector(self.context.copied)
         for key, row, value in zip(keys, rows, values):
             self._add_rows([row], [value], [key])
@@ -206,7 +206,7 @@ class PanedWindows(PeriodicWindowsBase):
             self._sums.clear()
 
     def _drop_until(self, time: int) -> None:
-        """Drop the namespaces whose last window has been removed."""
+        """Drop the namespaces whose last window is over."""
         known = self._namespaces()
         while self._goes and self._goes[0][0] <= time:
             namespace = heappop(self._goes)[1]
@@ -242,7 +242,7 @@ class PanedWindows(PeriodicWindowsBase):
             self._emit_all(self._summed_up(namespaces, window), window)
 
     def _by_part(self, namespace: int, size: int) -> dict[int, list[tuple[Any, Row]]]:
-        """The rows in memory of a namespace, by ``size`` key groups."""
+        """A namespace's rows in memory, by ``size`` key groups."""
         rows = self._space.table(namespace).rows
         found: dict[int, list[tuple[Any, Row]]] = {}
         for group, item in zip(self._groups_of(list(rows)), rows.items()):
@@ -256,8 +256,8 @@ class PanedWindows(PeriodicWindowsBase):
 
         Args:
             namespaces: The namespaces.
-            held: The rows in memory of each.
-            stored: The key groups whose rows come from the store; None: none do.
+            held: For each, its rows in memory.
+            stored: The key groups whose rows to read from the store; None: none.
         """
         found: dict[Any, list[Any]] = {}
         cell = self._cell
@@ -284,7 +284,7 @@ class PanedWindows(PeriodicWindowsBase):
         return contents[0] if len(contents) == 1 else reduce(self._merge, contents)
 
     def _summed_up(self, namespaces: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
-        """Keys with the sums of their panes in this window; all panes are in memory."""
+        """Keys with the sums of their panes in this window. All panes must be in memory."""
         cell, sums, tables = self._cell, self._sums, {namespace: self._space.table(namespace) for namespace in namespaces}
         apart = [namespace for namespace in namespaces if namespace in self._apart]
         for namespace in apart:
@@ -306,7 +306,7 @@ class PanedWindows(PeriodicWindowsBase):
                 if content is not None:
                     totals.setdefault(key, []).append(content)
                     sums.add(pane, [(key, content)])
-        if apart:  # elements kept apart count for some windows only, so no sum may contain them
+        if apart:  # elements kept apart belong to some of the windows only, so they must not enter the sums
             for key in stale:
                 sums.forget(key)
             self._stale = stale
@@ -349,7 +349,7 @@ class PanedWindows(PeriodicWindowsBase):
                     out.stamps.append(last)
                     continue
                 if result is None:
-                    content = own(content)  # later windows read these panes again
+                    content = own(content)  # a copy: later windows read these panes again
                 context.key = key
                 if self._global is not None:
                     self._bring_global(key)
@@ -365,7 +365,7 @@ class PanedWindows(PeriodicWindowsBase):
             raise user_error(failure, self.context.name, self.context.uid, window, key) from error
 
     def _fitted(self, pairs: list[tuple[Any, Any]], window: TimeWindow) -> list[tuple[Any, Any]]:
-        """Check the contents before they fire: no barrier may have checked them yet."""
+        """Check contents when they fire: no barrier may have checked them yet."""
         fit: Callable[[list[Any]], list[Any]] = self._content.fitted
         key = None
         try:
@@ -384,7 +384,7 @@ class PanedWindows(PeriodicWindowsBase):
             raise self._misfit(error, value, window, key) from error
 
     def window_state(self) -> StateSpace:
-        """The window function's state: a window fires once for each key, so that nothing outlives the call."""
+        """The window function's state. A window fires once per key, so it does not outlive the call."""
         assert self.context.state is not None
         space = self.context.state.space("windows")
         context = self._window_context

@@ -1,4 +1,4 @@
-"""The common part of windows with the same boundaries for all keys: batches are cut along them."""
+"""Base of windows with the same boundaries for all keys: cuts batches along the boundaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.windowing.assigners import PeriodicWindows
 __all__ = ["PeriodicWindowsBase"]
 
 _NEAR = 1 << 62
-"""Timestamps within such a distance are cut into windows by a compiled loop, in integers of C."""
+"""Limit of the distance of timestamps that a compiled loop cuts into windows as C integers."""
 
 
 class PeriodicWindowsBase(WindowsBase):
@@ -27,12 +27,12 @@ class PeriodicWindowsBase(WindowsBase):
         self._assigner = assigner
 
     def _over_before(self) -> int:
-        """The time before which elements belong to a window that is over."""
+        """The time before which all elements belong to windows that are over."""
         if not self._event_time:
             return MIN_TIMESTAMP
         passed = self.context.clock.passed + 1
         every, phase = self._assigner.ends
-        if self._assigner.size < every:  # an element between two windows is late by itself
+        if self._assigner.size < every:  # an element between two windows belongs to none, and is late by its own time
             return passed
         return passed - (passed - phase) % every
 
@@ -41,8 +41,7 @@ class PeriodicWindowsBase(WindowsBase):
     ) -> Iterator[tuple[int, Sequence[Any], Sequence[Any], Sequence[int]]]:
         """Cut a batch along panes: the start of each with its keys, values and times, earlier panes first.
 
-        Before them come the elements of windows that are over, in the order of their arrival: they are late, or fire their
-        windows again.
+        Elements of windows that are over come before them, in order of arrival: they are late, or fire their windows again.
         """
         assert batch.keys is not None
         keys: Sequence[Any] = batch.keys

@@ -1,4 +1,4 @@
-"""The innermost loop of sessions in event time: elements that begin a session or extend one. Compiled."""
+"""The innermost loop of event-time sessions: elements that begin or extend a session. Compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Span = tuple[int, int]
 
 
 class OpenSession:
-    """A session to which a batch adds elements. Its window in the key's set follows when the batch is through."""
+    """A session to which a batch adds elements. Its window in the key's set is updated after the batch."""
 
     __slots__ = ("end", "high", "key", "known", "low", "row", "set_row", "span", "start", "state")
 
@@ -21,7 +21,7 @@ class OpenSession:
     set_row: Row
     """The row with the key's set of windows."""
     row: Row
-    """The row of the content."""
+    """The row with the content."""
     state: Span
     """The state window."""
     span: Span
@@ -31,9 +31,9 @@ class OpenSession:
     start: int
     end: int
     low: int
-    """The end of the key's window before this one: a session that begins there or earlier merges with it."""
+    """The end of the key's previous window: a session that begins there or earlier merges with it."""
     high: int
-    """The start of the key's window after this one."""
+    """The start of the key's next window."""
 
     def __init__(self, key: Any, set_row: Row, row: Row, state: Span, span: Span, known: bool, low: int, high: int) -> None:
         self.key = key
@@ -66,18 +66,18 @@ def extend_each(
     """Find the session of each element, up to one that merges sessions or is late; returns that one's index.
 
     Args:
-        begin: The first element.
+        begin: The index of the first element.
         keys: The elements' keys.
         values: The elements.
-        stamps: Their timestamps.
-        ends: When each one's session ends, if no other element comes.
-        sets: The row of each one's set of windows.
+        stamps: The elements' timestamps.
+        ends: For each element, when its session ends if no other element comes.
+        sets: For each element, the row with its key's set of windows.
         cell: The set's cell in the rows.
         fired: The time up to which sessions have fired, or fire with every element.
         over: The time up to which sessions have been removed or are about to be.
         load_one: Loads the row of a content.
-        load_new: Makes the row of a new content.
-        opened: Gets the session of each set's row, by the row's id.
+        load_new: Creates the row of a new content.
+        opened: Gets the open session of each set, by the id of the set's row.
         rows: Gets the row of each element's content.
         added: Gets the elements.
     """

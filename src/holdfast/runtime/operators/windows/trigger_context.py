@@ -48,9 +48,9 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         """Set the current window.
 
         Args:
-            owner: Key and namespace of the window, which timers belong to.
-            key: That of the row.
-            row: The state of the window.
+            owner: Key and namespace of the window, which own its timers.
+            key: The key of the row.
+            row: The window's row.
         """
         self._owner = owner
         space = self._space
@@ -99,7 +99,7 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         position = space.register(column)
         self._cells.add(1 + position)
         if stored is not None and before is not None:
-            # Rows that were taken out before the state was declared have its stored form.
+            # Rows taken out before the state was declared still have its stored form.
             reading = column.reading(space.stored_column(position).since_types(before))
             for row in self._merged or ():
                 if row[stored] is not None:
@@ -111,18 +111,18 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
     # merging
 
     def take_out(self, row: Row) -> Row:
-        """Move the trigger's state out of a row, into one of its own."""
+        """Move the trigger's state out of a row, into a row of its own."""
         own: Row = [row[0], *[None] * (len(row) - 1)]
         for cell in self._cells.union(self._stored_cells.values()):
             own[cell], row[cell] = row[cell], None
         return own
 
     def merging(self, merged: list[Row] | None) -> None:
-        """Set the state of the windows that merge into the current one; None: no windows merge."""
+        """Set the rows with the state of the windows that merge into the current one; None: no windows merge."""
         self._merged = merged
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Merge the state of the windows that merge into that of the current window."""
+        """Merge the state of the merging windows into that of the current window."""
         kind, name = state_descriptor.kind, state_descriptor.name
         if kind not in ("list", "reducing", "aggregating"):
             raise TypeError(
@@ -135,7 +135,7 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
             self._merge(state, row, state_descriptor)
 
     def _merge(self, state: Any, other: Row, descriptor: Any) -> None:
-        """Add the state in another row to that in the current one."""
+        """Merge the state in another row into that in the current row."""
         space = self._space
         row = space.row
         other += [None] * (len(row) - len(other))

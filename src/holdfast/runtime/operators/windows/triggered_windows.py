@@ -1,7 +1,7 @@
 """Windows with a trigger per key: a row and timers for each key and window.
 
-Supports any assigner, trigger and evictor, like Flink's WindowOperator. `holdfast.runtime.operators.windows.window` is
-faster for windows that fire for all keys at once.
+Supports any assigner, trigger and evictor, like Flink's WindowOperator. For windows that fire for all keys at once,
+`holdfast.runtime.operators.windows.window` chooses faster operators.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def namespace_of(window: Any) -> Namespace:
 
 
 def window_of(namespace: Namespace) -> Window:
-    """The window of a stored form."""
+    """The window with this stored form."""
     if namespace is None:
         return GlobalWindow.get()
     return TimeWindow(*namespace) if type(namespace) is tuple else CountWindow(namespace)
@@ -92,11 +92,11 @@ class _OfInput(TimestampedValue):
     """An element of a window join, for the evictor."""
 
     input: int
-    """The number of the stream that it came from."""
+    """The number of the stream that it belongs to."""
 
     @classmethod
     def made(cls, number: int, value: Any, timestamp: int) -> _OfInput:
-        """Make an element of the input with this number."""
+        """Wrap an element of the input with this number."""
         made = cls(value, timestamp)
         made.input = number
         return made
@@ -108,11 +108,11 @@ _BLIND = frozenset(
         *(ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger),
     }
 )
-"""The triggers that only count elements, or go by time."""
+"""Triggers that only count elements, or depend on time alone."""
 
 
 def _looks_at_elements(trigger: Trigger[Any, Any]) -> bool:
-    """Whether a trigger may decide by the elements, and keep them."""
+    """Whether a trigger may decide by the elements, and keep references to them."""
     while isinstance(trigger, PurgingTrigger):
         trigger = trigger.nested
     return type(trigger) not in _BLIND
@@ -167,15 +167,15 @@ class TriggeredWindows(WindowsBase):
     # windows of a checkpoint
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
-        """Convert what a checkpoint has of other windows, once."""
+        """Convert a checkpoint's windows of another form, once."""
         former, self._former = self._former, None
         if former is not None:
             self._convert(former)
 
     def _convert(self, former: FormerWindows) -> None:
-        """Give each window of the checkpoint a row for each key, and the timers that it would have.
+        """Give each window in the checkpoint a row for each key, and the timers it would have here.
 
-        It keeps its span: new elements come to it only if the program has the same window.
+        A window keeps its span: it gets new elements only if the program has the same window.
         """
         self.context.warn(
             "windows",
@@ -219,7 +219,7 @@ class TriggeredWindows(WindowsBase):
                 for namespace in windows:
                     left -= 1
                     owner = key, namespace
-                    # Each window has an element of its own, as functions may change it.
+                    # Each window gets a copy of the element, because functions may change it.
                     self._add_element(out, own(value) if left else value, stamp, owner, owner, next(rows))
                 if not windows and self._event_time and stamp + self._lateness <= self._passed:
                     late[0].append(value)
@@ -234,7 +234,7 @@ class TriggeredWindows(WindowsBase):
         return user_error(error, self.context.name, self.context.uid, value, key)
 
     def _assign_all(self, keys: list[Any], values: list[Any], stamps: Sequence[int]) -> list[list[Namespace]]:
-        """The windows of each element, except for those that it is too late for."""
+        """The windows of each element, except those for which it is too late."""
         assigner = self._spec.assigner
         if isinstance(assigner, PeriodicWindows):
             if not self._event_time:
@@ -280,11 +280,11 @@ class TriggeredWindows(WindowsBase):
         return min(last + self._lateness, MAX_TIMESTAMP) if self._event_time else last
 
     def _is_over(self, namespace: Namespace) -> bool:
-        """Whether the window has expired, for the current elements."""
+        """Whether the window has expired for the current elements."""
         return self._event_time and self._cleanup_time(namespace) <= self._passed
 
     def _is_late(self, namespace: Namespace) -> bool:
-        """Whether elements are too late for the window."""
+        """Whether the current elements are too late for the window."""
         return self._is_over(namespace)
 
     def _add_element(self, out: Collector, value: Any, stamp: int, owner: Owner, row_key: Any, row: Row) -> None:
@@ -314,7 +314,7 @@ class TriggeredWindows(WindowsBase):
     def _act(
         self, result: Any, method: str, out: Collector, key: Any, window: Window, row: Row, at: int, *, goes: bool = False
     ) -> None:
-        """Do what the trigger has decided; ``goes``: the window is then removed."""
+        """Carry out the trigger's decision; ``goes``: the window is removed afterwards."""
         if type(result) is not TriggerResult:
             raise TypeError(
                 f"{method}() of the trigger {self._trigger!r:.200} returned {result!r:.200}; it must return a TriggerResult"
@@ -359,7 +359,7 @@ class TriggeredWindows(WindowsBase):
         return [_OfInput.made(side, value, stamp) for (side, value), stamp in content]
 
     def _stored(self, elements: list[TimestampedValue]) -> list[tuple[Any, int]]:
-        """What the evictor has left of `_timestamped`."""
+        """The elements that the evictor has left of `_timestamped`."""
         if not self._spec.two_inputs:
             return [tuple(each) for each in elements]
         stored = []
@@ -403,11 +403,11 @@ class TriggeredWindows(WindowsBase):
         super().advance_processing_time(now)
         if self._assigner_ctx.space is not None:
             self._assigner_ctx.space.sweep()
-        # More elements of this millisecond may come.
+        # More elements may arrive in this millisecond.
         self._fire_timers(self._processing_timers, now - 1, self._trigger.on_processing_time, "on_processing_time")
 
     def next_processing_time(self) -> int | None:
-        """When the next timer is due."""
+        """The time of the next timer."""
         time = self._processing_timers.next_time()
         return None if time is None else time + 1
 
@@ -428,7 +428,7 @@ class TriggeredWindows(WindowsBase):
             for when, owner in timers.due(time, self._prefetch):
                 key, namespace = owner
                 found = self._row_of(owner)
-                if found is None:  # the window has been merged or removed
+                if found is None:  # the window was merged or removed
                     continue
                 row_key, row = found
                 if restore_key is not None:
@@ -442,7 +442,7 @@ class TriggeredWindows(WindowsBase):
                 if goes:
                     self._remove(owner, key, window, row)
                 elif cleans and self._lateness and row[self._cell] is not None:
-                    self._register_cleanup(owner)  # it began with another allowed lateness, perhaps
+                    self._register_cleanup(owner)  # the window may have begun with another allowed lateness
         except (Exception, SystemExit) as error:
             raise self._failure(error, f"timer {when} of {window_of(namespace)!r}", key) from error
         out.emit(self.context)

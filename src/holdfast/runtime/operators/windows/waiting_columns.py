@@ -1,7 +1,7 @@
-"""WaitingColumns: columns that wait, by namespace of a window operator's state, to be added to the rows of their keys.
+"""WaitingColumns: columns that wait, by namespace, to be added to the rows of their keys in a window operator's state.
 
-Most keys of one frame occur once in it. Columns that wait until a window fires or the barrier comes are grouped at once, and
-become the rows that the same records would have become one by one.
+Most keys in a frame occur only once in it. Columns that wait until a window fires or the barrier comes are grouped together,
+and give the same rows as records that are added one by one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from holdfast.state.rows.space import StateSpace
 __all__ = ["FAR", "WaitingColumns", "cut_columns"]
 
 _MOST_WAITING = 1 << 18
-"""Records that wait at most; more are added to their keys' rows."""
+"""The most records that wait; more are added to their keys' rows."""
 FAR = 1 << 62
-"""Timestamps beyond this one are cut into windows one by one, in integers of any size."""
+"""Limit of timestamps that are cut into windows as columns; beyond it, records are cut one by one in integers of any size.
+"""
 
 AddRows = Callable[[list[Row], Any, Any], None]
 """Adds values to the rows of their keys, one by one."""
 
 
 class WaitingColumns:
-    """The columns that wait, all of one form.
+    """The waiting columns, all with the same schema.
 
     Args:
-        aggregates: What is computed of them.
-        space: The state of the windows.
-        cell: That of the accumulator in its rows.
+        aggregates: The aggregates to compute.
+        space: The state space of the windows.
+        cell: The accumulator's cell in the rows.
         add_rows: Adds records that cannot be grouped.
     """
 
@@ -55,9 +56,9 @@ class WaitingColumns:
         return namespace in self._waiting
 
     def takes(self, keys: Any) -> bool:
-        """Whether these keys are those of columns that can wait.
+        """Whether these keys belong to columns that can wait.
 
-        If not, or if those that wait have another form, the latter are added to their rows.
+        If not, or if the waiting columns have another schema, the waiting columns are added to their rows.
         """
         if not isinstance(keys, ColumnKeys):
             self.all_to_rows()
@@ -73,7 +74,7 @@ class WaitingColumns:
         return True
 
     def add(self, namespace: int, keys: ColumnKeys) -> None:
-        """Let columns wait for a namespace, whose table there is from now on, although none of its rows is."""
+        """Add waiting columns of a namespace; its table then exists, although it has no rows yet."""
         self._space.table(namespace)
         self._waiting.setdefault(namespace, []).append(keys)
         self._count += len(keys)
@@ -108,9 +109,9 @@ class WaitingColumns:
             row[0] |= DIRTY
 
     def results(self, namespace: int) -> tuple[list[Any], list[Any]] | None:
-        """Take the columns that wait for a namespace: those of its keys, and those of their results, its rows included.
+        """Take a namespace's waiting columns: returns the columns of its keys and of their results, including its rows.
 
-        None if they must become rows; then they wait on.
+        None if they must become rows; they stay waiting.
         """
         grouped, cell = self._grouped, self._cell
         if grouped is None:
@@ -140,8 +141,8 @@ def cut_columns(
         keys: The keys.
         stamps: The timestamps, an array.
         size: The length of a window or pane, in ms.
-        offset: The start of one of them.
-        over_before: The time before which elements belong to a window that is over: these come first, in their order.
+        offset: The start of any of them.
+        over_before: The time before which elements belong to windows that are over: these come first, in their order.
     """
 
     def picked(positions: Any) -> tuple[ColumnKeys, Any]:
@@ -171,5 +172,5 @@ def _joined(waiting: list[ColumnKeys]) -> Columns:
     """The columns of one namespace."""
     first, *others = [keys.columns for keys in waiting]
     joined = first.joined(others) if others else first
-    assert joined is not None  # all are of one form
+    assert joined is not None  # all have the same schema
     return joined

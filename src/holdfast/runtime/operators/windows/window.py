@@ -1,4 +1,4 @@
-"""WindowOperator: chooses the operator of windows by their assigner, trigger and content."""
+"""WindowOperator: chooses the operator for windows by their assigner, trigger and content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WindowOperator(WindowSpec, OperatorFactory):
     state = StateKind.KEYED
 
     def create(self) -> Operator:
-        """A fresh operator."""
+        """Create the operator."""
         default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
         if isinstance(self.assigner, MergingWindowAssigner):
             usual = self.evictor is None and type(self.trigger) is default
@@ -65,11 +65,11 @@ class WindowOperator(WindowSpec, OperatorFactory):
         return PANES if self._by_panes() else ROWS
 
     def definition(self) -> dict[str, Any]:
-        """The assigner, and what is stored of the windows."""
+        """The assigner, and how the windows are stored."""
         return described(self, self._form())
 
     def continuing(self, stored: Mapping[str, Any]) -> WindowOperator:
-        """The windows that go on with those of another definition: by rows, if these have others than the program."""
+        """The windows that continue those of another definition; by rows, if the form or the assigner differs."""
         own = self.definition()
         check_continues(own, stored, self.content.merges())
         evictor = KeepsAll() if stored["content"] == TIMED and self.evictor is None else self.evictor
@@ -80,12 +80,12 @@ class WindowOperator(WindowSpec, OperatorFactory):
         return replace(self, by_rows=True, former=former_windows(stored))
 
     def _by_panes(self) -> bool:
-        """Whether windows that overlap can be made of panes."""
+        """Whether overlapping windows can be composed of panes."""
         if self.evictor is not None or not self.content.merges():
             return False
-        if not self.assigner.is_event_time():  # a checkpoint does not tell which windows have fired in processing time
+        if not self.assigner.is_event_time():  # a checkpoint does not record which windows have fired in processing time
             return False
-        # A window function that keeps something from one result of a window to the next has a row for each window.
+        # A window function that keeps state from one firing of a window to the next needs a row per window.
         keeps = self.window_function is not None and self.window_function[0] == "process" and self.allowed_lateness_ms > 0
         return not self.clears and not keeps
 
@@ -95,9 +95,9 @@ class WindowOperator(WindowSpec, OperatorFactory):
         return self.assigner.is_event_time()
 
     def deadline(self) -> Callable[[int], int] | None:
-        """An element is late when the first of its windows is gone, or one of which only the operator knows may be gone.
+        """An element is late when its first window is gone, or a window that only the operator can determine may be gone.
 
-        A session ends with its last element, and windows of a user's assigner end anywhere behind the element.
+        A session ends with its last element, and a user's assigner may end windows anywhere after the element.
         """
         assigner, lateness = self.assigner, self.allowed_lateness_ms
         if not assigner.is_event_time():
@@ -105,12 +105,12 @@ class WindowOperator(WindowSpec, OperatorFactory):
         if not isinstance(assigner, PeriodicWindows):
             return _its_time
         every, phase = assigner.ends
-        if assigner.size < every:  # an element between two windows is late by itself
+        if assigner.size < every:  # an element between two windows belongs to none, and is late by its own time
             return lambda timestamp: timestamp + lateness
         kept = every - 1 + lateness
         return lambda timestamp: timestamp - (timestamp - phase) % every + kept
 
 
 def _its_time(timestamp: int) -> int:
-    """A session that ends where the element begins may be over by then: whether they touch depends on the watermark."""
+    """A session that ends where the element begins may be over: whether the two touch depends on the watermark."""
     return timestamp - 1

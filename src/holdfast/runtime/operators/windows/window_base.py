@@ -1,4 +1,4 @@
-"""The common parts of window operators: their description, the user's functions and contexts, and global state."""
+"""The common parts of window operators: the specification, the user's functions and contexts, and global state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from holdfast.windowing.triggers import Trigger
 __all__ = ["CHUNK", "WindowContext", "WindowSpec", "WindowsBase"]
 
 CHUNK = 20_000
-"""Approximate size of the batches that a window emits for all keys."""
+"""Approximate size of the batches in which a window is emitted for all keys."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class WindowSpec:
     two_inputs: bool = False
     """Whether the elements come from two streams, as pairs of the input's number and the element."""
     by_rows: bool = False
-    """Whether each window of a key has a row, whatever the assigner: a checkpoint has them so, or is converted."""
+    """Whether each window of a key has its own row, whatever the assigner: the checkpoint has such rows, or is converted."""
     former: PeriodicWindows[Any] | None = None
-    """The windows in the checkpoint, by namespace, which are converted to rows."""
+    """The assigner of the checkpoint's windows, stored by namespace, which are converted to rows."""
 
     def functions(self) -> Sequence[Any]:
         """The user's functions."""
@@ -114,7 +114,7 @@ class _WindowRuntimeContext(UserRuntimeContext):
 
 
 class WindowsBase(Operator):
-    """The user's window functions, their global state, and the elements' way into windows or to the late ones."""
+    """The user's window functions and their global state; elements go to windows from here, or to the late ones."""
 
     _add: Adder
     """Adds elements to contents; set when the operator opens."""
@@ -144,7 +144,7 @@ class WindowsBase(Operator):
         self._own: Copy = same if built_in else self.context.copied
         """Copies what functions are given of a content that stays in the state: they may change it."""
         self._restore_key = key_restorer(self.context.key_type)
-        if "global" in self.context.state.spaces:  # a checkpoint has some
+        if "global" in self.context.state.spaces:  # the checkpoint has global state
             self.open_global_space()
 
     def _window_function(self) -> Any:
@@ -163,7 +163,7 @@ class WindowsBase(Operator):
         self.process(RecordBatch([(side, value) for value in batch.values], batch.timestamps, batch.keys))
 
     def _bare(self, value: Any) -> Any:
-        """An element as the user knows it, without the number of its input."""
+        """The element as users see it, without the number of its input."""
         return value[1] if self._spec.two_inputs else value
 
     def _emit_late(self, values: list[Any], stamps: list[int]) -> None:
@@ -174,7 +174,7 @@ class WindowsBase(Operator):
         raise NotImplementedError
 
     def global_state_of(self, key: Any) -> StateSpace:
-        """The function's global state of a key. After the first call, every firing key loads its own."""
+        """The function's global state of a key. After the first call, each firing key's global state is loaded."""
         if self._global is not None:
             return self._global
         self.open_global_space()
@@ -188,7 +188,7 @@ class WindowsBase(Operator):
         return space
 
     def open_global_space(self) -> StateSpace:
-        """The function's state across windows, of the key that fires."""
+        """The function's state across windows, for the key that fires."""
         if self._global is not None:
             return self._global
         assert self.context.state is not None
@@ -198,7 +198,7 @@ class WindowsBase(Operator):
         return self._global
 
     def _timestamps(self, batch: RecordBatch, least: int) -> list[int]:
-        """The timestamps of elements for windows of event time.
+        """The elements' timestamps, for event-time windows.
 
         Raises:
             UserCodeError: an element has no timestamp, or one before ``least``.
@@ -227,7 +227,7 @@ class WindowsBase(Operator):
             raise user_error(error, self.context.name, self.context.uid, self._bare(values[at]), keys[at]) from error
 
     def _misfit(self, error: Misfit, value: Any, window: Any, key: Any) -> Exception:
-        """The error of a content that does not fit its declared type when its window fires."""
+        """The error for a content that does not fit its declared type when its window fires."""
         refusal = TypeError(f"the value {shown(value)} does not fit state {CONTENTS!r} of {self._content.declared}: {error}")
         return user_error(refusal, self.context.name, self.context.uid, window, key)
 

@@ -1,4 +1,4 @@
-"""The innermost loops of windows: elements added to contents, and the calls for windows that fire. Compiled."""
+"""The innermost loops of windows: adding elements to contents, and the calls for firing windows. Compiled."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cut_each(
 
 
 def filled_rows(rows: dict[Any, Row], cell: int) -> list[tuple[Any, Row]]:
-    """The keys and rows that have a content in this cell."""
+    """The keys and rows that have content in this cell."""
     return [(key, row) for key, row in rows.items() if row[cell] is not None]
 
 
@@ -125,14 +125,14 @@ def call_windows(
         second: The context or the window.
         rows: Keys and rows.
         cell: The cell of the contents.
-        kept: Whether contents are the elements.
-        result: Turns a content into its result; None if it is the result.
-        large: Returns the elements of a key's content outside of its row.
-        context: The window context, whose ``key`` is set; its ``bring`` makes a key's global state the current one.
+        kept: Whether a content is the list of elements.
+        result: Turns a content into its result; None if the content is the result.
+        large: Returns the elements of a key's content that is stored outside of its row.
+        context: The window context, whose ``key`` is set; its ``bring`` makes a key's global state current.
         current: Holds the current key and its row; None if the function has no state of the window.
         out: Collects the results.
-        last: Their timestamp.
-        fail: Makes the user's error with its key.
+        last: The results' timestamp.
+        fail: Makes the user error with the key.
     """
     values, stamps, take = out.values, out.stamps, out.take_one
     key = results = None
@@ -147,13 +147,13 @@ def call_windows(
                 current.key = key
                 current.row = row
                 context.key = key
-            bring = context.bring  # None until the function first asks for global state
+            bring = context.bring  # None until the function first uses global state
             if bring is not None:
                 bring(key)
             results = function(key, second, content if kept else [content])
             if results is not None:
                 for each in results:
-                    if type(each) is tuple:  # the usual case, without a call
+                    if type(each) is tuple:  # the usual case, inlined
                         for field in each:
                             if type(field) not in FIXED:
                                 take(each, last)

@@ -1,4 +1,4 @@
-"""WindowContent: the content of windows, which is a reduced value, an accumulator, or all elements."""
+"""WindowContent: the content of windows: a reduced value, an accumulator, or all elements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_MERGED = "merge() returned None; it must return the merged accumulator"
 
 
 def can_merge(function: Any) -> bool:
-    """Whether an AggregateFunction implements ``merge``; one that only passes or raises does not count."""
+    """Whether an AggregateFunction implements ``merge``; a method that only passes or raises does not count."""
     merge = getattr(type(function), "merge", None)
     code = getattr(merge, "__code__", None)
     if merge is AggregateFunction.merge or merge is None:
@@ -46,9 +46,9 @@ class WindowContent(ABC):
     declared: TypeInformation | None
     """The declared type of the elements or the accumulator."""
     function: Any
-    """The user's function that adds elements; None if there is none."""
+    """The user's function that adds elements; None for `Elements`."""
     keeps_elements = False
-    """Whether window functions get all elements, not one value."""
+    """Whether window functions get all elements, not a single value."""
 
     def column(self) -> Column:
         """The column."""
@@ -68,18 +68,18 @@ class WindowContent(ABC):
 
     @abstractmethod
     def of(self, values: list[Any]) -> Any:
-        """The argument of the window function for a window with these elements; None without elements."""
+        """The window function's argument for a window with these elements; None without elements."""
 
     def result(self) -> Callable[[Any], Any] | None:
         """Turns a content into its result; None if the content is the result."""
         return None
 
     def checks_at_firing(self) -> bool:
-        """Whether contents are fitted to the declared type when they fire, and not by `adder`."""
+        """Whether contents are converted to the declared type when they fire, rather than by `adder`."""
         return self.declared is not None and not self.declared.is_pickled and fitter(self.declared, CONTENTS) is None
 
     def fitted(self, contents: list[Any]) -> list[Any]:
-        """Fit the contents of rows to the declared type.
+        """Convert contents of rows to the declared type.
 
         Raises:
             Misfit: a content does not fit.
@@ -148,7 +148,7 @@ class Accumulator(WindowContent):
 
 @dataclass(frozen=True)
 class Elements(WindowContent):
-    """All elements, in the order in which they came."""
+    """All elements, in order of arrival."""
 
     declared: TypeInformation | None = None
     function = None
@@ -171,7 +171,7 @@ class Elements(WindowContent):
         return add
 
     def merged(self, content: Any, other: Any) -> Any:
-        """The elements of both, in the first one's list, which may lie outside of its row."""
+        """The elements of both, in the first one's list, which may be stored outside of its row."""
         content.extend(list(other))
         return content
 

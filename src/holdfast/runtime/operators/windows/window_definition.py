@@ -1,9 +1,9 @@
-"""The definition of windows in a checkpoint, and how other windows go on with what was stored by it. Pure.
+"""The definition of windows in a checkpoint, and how other windows can continue its state. Pure.
 
-Windows are stored in one of four forms: ``aligned``, a table of rows for each window; ``panes``, a table for each pane, of
-which several windows are made; ``rows``, a row with timers for each key and window; ``merging``, with a set of windows for
-each key besides. The first two are converted to ``rows`` when the windows of the program are others: those with contents
-keep their spans, and new elements go to those of the program. ``rows`` stay what they are.
+Windows are stored in one of four forms: ``aligned``, a table of rows per window; ``panes``, a table per pane, from which
+several windows are composed; ``rows``, a row with timers per key and window; ``merging``, the same with a set of windows per
+key. The first two are converted to ``rows`` if the program's windows differ: windows with contents keep their spans, and new
+elements go to the program's windows. ``rows`` stay as they are.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _COUNTS = (CountSlidingWindowAssigner, CountTumblingWindowAssigner)
 
 
 class KeepsAll(Evictor[Any, Any]):
-    """Evicts nothing: for contents that were stored for an evictor which the program does not have any more."""
+    """Evicts nothing: for contents that were stored for an evictor which the program no longer has."""
 
     def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
         """Keep all."""
@@ -72,7 +72,7 @@ class KeepsAll(Evictor[Any, Any]):
 
 
 def described(spec: WindowSpec, form: str) -> dict[str, Any]:
-    """The definition of windows that are stored in this form, as plain data."""
+    """The definition, as plain data, of windows that are stored in this form."""
     assigner = spec.assigner
     name, arguments = named(assigner)
     return {
@@ -98,7 +98,7 @@ def _kind(assigner: Any) -> str:
 
 
 def named(assigner: Any) -> tuple[str, list[Any]]:
-    """The assigner's class and arguments; a subclass of one of Holdfast's has its form."""
+    """The assigner's class and arguments; a subclass of a Holdfast assigner is stored like it."""
     if isinstance(assigner, PeriodicWindows):
         names = [each.__name__ for each in type(assigner).__mro__]
         return next((name for name in names if name in _PERIODIC), names[0]), list(assigner.arguments)
@@ -121,11 +121,11 @@ def _content(spec: WindowSpec) -> str:
 
 
 def check_continues(own: Mapping[str, Any], stored: Mapping[str, Any], merges: bool) -> None:
-    """Check whether windows can go on with what was stored by another definition.
+    """Check whether windows can continue the state of another definition.
 
     Args:
         own: Their definition.
-        stored: The other one.
+        stored: The stored definition.
         merges: Whether they can merge contents.
 
     Raises:
@@ -134,7 +134,7 @@ def check_continues(own: Mapping[str, Any], stored: Mapping[str, Any], merges: b
     kinds = own["kind"], stored["kind"]
     if kinds[0] != kinds[1]:
         raise IncompatibleState(f"it has {stored['kind']} ({_shown(stored)}), and the program {own['kind']} ({_shown(own)})")
-    if own["inputs"] != stored.get("inputs", own["inputs"]):  # earlier checkpoints do not tell
+    if own["inputs"] != stored.get("inputs", own["inputs"]):  # earlier checkpoints do not record it
         joins = ["a window join" if each["inputs"] == 2 else "windows of one stream" for each in (stored, own)]
         raise IncompatibleState(f"it has elements of {joins[0]}, and the program {joins[1]}")
     if own["event time"] != stored["event time"]:
@@ -158,7 +158,7 @@ def _shown(definition: Mapping[str, Any]) -> str:
 
 
 def former_windows(stored: Mapping[str, Any]) -> PeriodicWindows[Any]:
-    """The assigner of windows that were stored by this definition, as namespaces.
+    """The assigner of windows that a checkpoint with this definition stores as namespaces.
 
     Raises:
         IncompatibleState: it is not one of Holdfast's.
