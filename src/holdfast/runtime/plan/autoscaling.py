@@ -1,8 +1,8 @@
 """Autoscaler: chooses a job's parallelism from its load and its backlog. Pure.
 
-The busiest vertex decides, as in Flink's autoscaler (FLIP-271): its utilization at the present parallelism, times the
-ratio of the records that arrive (with a share of the backlog) to those that were read, is the load. The parallelism is
-chosen so that the load meets the target utilization.
+The busiest vertex decides, as in Flink's autoscaler (FLIP-271). The load is its utilization at the current parallelism,
+times the ratio of arriving records (plus a share of the backlog) to read records. The parallelism is chosen such that the
+load meets the target utilization.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class AutoscalerSettings:
     most: int | None
     """None: the number of Spark's cores."""
     utilization: float
-    """The utilization to reach, between 0 and 1."""
+    """The target utilization, between 0 and 1."""
     stabilization_seconds: float
-    """Time without a decision after the start and after each rescaling."""
+    """Seconds without a decision after the start and after each rescaling."""
     window_seconds: float
-    """The time over which the load is measured, and within which a backlog should be worked off."""
+    """Seconds over which the load is measured, and within which a backlog should be worked off."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,16 @@ class Scope:
     """What a rescaling changes."""
 
     vertices: frozenset[str]
-    """The ids of the vertices that follow the job's parallelism. Others have one of their own."""
+    """The ids of the vertices that follow the job's parallelism; others have their own."""
     most: int
-    """The highest parallelism at which the program can run: the least max parallelism of these vertices."""
+    """The highest parallelism at which the program can run: the lowest max parallelism of these vertices."""
     partly: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By the id of a vertex that is also one of operators, or of a source, with a parallelism of their own: the uids of
-    its other operators. At any other parallelism, these are a vertex of their own."""
+    """By the id of a vertex that also contains operators, or a source, with a parallelism of their own: the uids of its
+    other operators, which are a vertex of their own at any other parallelism of the job.
+    """
 
     def busy_seconds(self, stats: EpochStats) -> float:
-        """The busy time of a subtask of the busiest vertex among those that a rescaling changes."""
+        """The busy time of a subtask of the busiest vertex that a rescaling changes, in seconds."""
         return max((self._busy_ms(v) / 1000 / v.parallelism for v in stats.vertices if v.id in self.vertices), default=0.0)
 
     def _busy_ms(self, vertex: VertexStats) -> float:
@@ -61,11 +62,11 @@ class _Sample:
     records: int
     backlog: int
     busy_seconds: float
-    """Of one subtask of the busiest vertex."""
+    """The busy time of one subtask of the busiest vertex."""
 
 
 _LEAST = 2
-"""The fewest epochs that count, however old: with long checkpoint intervals the window holds no more."""
+"""The fewest epochs that count, however old: with long checkpoint intervals the window would hold fewer."""
 
 
 class Autoscaler:
@@ -73,8 +74,8 @@ class Autoscaler:
 
     Args:
         settings: The bounds and the pace.
-        cores: The number of Spark's cores by now: executors come and go.
-        scope: Tells what a rescaling from a parallelism changes.
+        cores: Returns the current number of Spark's cores: executors come and go.
+        scope: Returns what a rescaling from a parallelism changes.
     """
 
     def __init__(self, settings: AutoscalerSettings, cores: Callable[[], int], scope: Callable[[int], Scope]) -> None:
@@ -88,12 +89,12 @@ class Autoscaler:
         self._stable_from = 0.0
 
     def observe(self, stats: EpochStats, parallelism: int, now: float) -> int | None:
-        """Add an epoch that has ended; returns another parallelism if the job should have it.
+        """Add an epoch that has ended; returns the parallelism to which the job should change, if any.
 
         Args:
             stats: The epoch.
             parallelism: The job's parallelism in this epoch.
-            now: The time in seconds, of a clock that is never set back.
+            now: The time in seconds, by a monotonic clock.
         """
         if parallelism != self._parallelism:
             self._parallelism, self._scope = parallelism, self._scope_at(parallelism)
@@ -125,7 +126,7 @@ class Autoscaler:
         load = utilization * (max(arrived, 0.0) / read if read else 1.0)
         target, most = self._settings.utilization, self._settings.most
         if target / 2 <= load <= (1 + target) / 2:
-            wanted = self._parallelism  # close enough: each rescaling costs a pause
+            wanted = self._parallelism  # close enough: a rescaling costs a pause
         else:
             wanted = min(math.ceil(self._parallelism * load / target), most or self._cores())
         wanted = max(wanted, self._settings.least)

@@ -36,7 +36,7 @@ _LATE_KEPT = 3
 
 
 def _nowhere(batch: RecordBatch) -> None:
-    """Drop output without a receiver."""
+    """Drop output that has no receiver."""
 
 
 @dataclass
@@ -54,32 +54,32 @@ class OperatorContext:
     """Keyed state and timers; None for an operator without keyed state."""
     metrics: MetricGroup
     key_type: TypeInformation | None = None
-    """The type of the keys, if known (`Chained.restored_key_type`)."""
+    """The type of the keys, if it must be restored (`Chained.restored_key_type`)."""
     lists: ListedStates | None = None
     """Listed state; None for an operator without listed state."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
     copied: Copy = copied
-    """Copies an emitted value, unless it is immutable or the job reuses objects."""
+    """Copies an emitted value, unless it is immutable or object reuse is enabled."""
     emit: Emit = _nowhere
     side_outputs: dict[str, Emit] = field(default_factory=dict)
     deadlines: Sequence[Callable[[int], int]] = ()
-    """For watermark generators: the deadlines of the operators downstream."""
+    """For watermark generators: the deadlines of downstream operators."""
     watermark_interval: int = 0
     """For users' watermark generators: ``pipeline.auto-watermark-interval`` in ms."""
     emitted: Passing = field(default_factory=Passing)
-    """What it emits: what it is given, unless it generates or holds watermarks."""
+    """The records that it emits, and their lateness: its input's, unless it generates or holds watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None
     """Send a generated watermark downstream."""
     forward_idle: Callable[[bool, bool], None] = lambda idle, held: None
-    """Tell the successors what `Operator.take_idle` tells an operator."""
+    """Tell the operators downstream what `Operator.take_idle` tells an operator."""
     asked: int | None = None
-    """When the sources were asked for the input of the epoch, in ms of the driver's monotonic clock; None: not yet."""
+    """When the sources were asked for the epoch's input, in ms of the driver's monotonic clock; None: not yet."""
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings for the user, by subject; the driver logs them after the epoch."""
 
     def warn(self, subject: str, text: str) -> None:
-        """Warn the user of the job, once for each subject."""
+        """Warn the job's user, once per subject."""
         self.warnings.setdefault(subject, text)
 
     @property
@@ -88,7 +88,7 @@ class OperatorContext:
         return f"{self.name!r} (uid {self.uid!r}, subtask {self.subtask})"
 
     def emit_side(self, tag_id: str, batch: RecordBatch) -> None:
-        """Emit to a side output; the records are dropped if it has no reader."""
+        """Emit to a side output; drops the records if it has no reader."""
         emit = self.side_outputs.get(tag_id)
         if emit is not None:
             emit(batch)

@@ -1,7 +1,8 @@
 """Definitions: the parameters that an operator's state depends on, compared between checkpoint and program. Pure.
 
 A checkpoint stores the definition of each operator whose state depends on its parameters: windows, joins, patterns. An
-operator with another definition continues if it can read the state; from then on it stores that of `continued`'s factory.
+operator with another definition continues if it can read the state; from then on, checkpoints store the definition of the
+factory that `continued` returns.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def continued(factory: OperatorFactory, stored: Stored | None) -> OperatorFactor
     """The operator factory that continues with the stored state.
 
     Raises:
-        IncompatibleState: there is none.
+        IncompatibleState: the operator cannot continue with it.
     """
     before = None if stored is None else stored.definition
     if before is None or before == (own := factory.definition()):
@@ -50,7 +51,7 @@ def continued(factory: OperatorFactory, stored: Stored | None) -> OperatorFactor
 
 
 def vertex_on(vertex: Vertex, operators: Mapping[str, Stored]) -> Vertex:
-    """The vertex with its operators continuing their stored definitions, by uid."""
+    """The vertex whose operators continue with their stored definitions, given by uid."""
     chain = [replace(each, factory=continued(each.factory, operators.get(each.uid))) for each in vertex.chain]
     return replace(vertex, chain=tuple(chain))
 

@@ -1,9 +1,9 @@
 """Event time in a task: watermarks and late records.
 
-A record is late for a window if the watermark of the record's own split, just before the record, has passed the window.
-That depends on the split alone, so the late records are the same however the input is cut into batches, frames and
-epochs. (The watermark of a task does depend on the cut.) The watermark generator finds late records, and their lateness
-travels with them through chains and frames.
+A record is late for a window if its own split's watermark, just before the record, has passed the window. That depends on
+the split alone, so the late records are the same however the input is cut into batches, frames and epochs. (A task's
+watermark does depend on the cut.) The watermark generator finds late records; their lateness travels with them through
+chains and frames.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class GeneratorState:
-    """The state of a user's watermark generator, and what it has emitted."""
+    """The state of a user's watermark generator, and its last emitted watermark."""
 
     attributes: bytes
-    """Pickled."""
+    """The pickled attributes."""
     watermark: int
     idle: bool
 
@@ -49,14 +49,14 @@ class SplitTime:
 
     max_timestamp: int = MIN_TIMESTAMP
     idle: bool = False
-    """Whether it has had no input for the idle timeout, although it was polled."""
+    """Whether it had no input for the idle timeout, although it was polled."""
     heard: bool = False
     """Whether it had records in the epoch."""
     generated: GeneratorState | None = None
-    """Of a user's generator; None: there is none, or it has not been called yet."""
+    """The state of a user's generator; None without one, or before its first call."""
 
     def watermark(self, delay: int | None) -> int:
-        """The split's watermark; ``delay``: the out-of-orderness in ms, None without a generator of Holdfast's."""
+        """The split's watermark; ``delay``: the out-of-orderness in ms, None without a built-in generator."""
         if self.generated is not None:
             return self.generated.watermark
         if delay is None or self.max_timestamp == MIN_TIMESTAMP:
@@ -103,7 +103,7 @@ def combined(inputs: Iterable[tuple[int, bool]]) -> int:
 
 
 class CombinedTime:
-    """The event time of all splits (`combined`); updating one split costs little, however many there are."""
+    """The event time of all splits (`combined`). Updating one split is cheap, however many there are."""
 
     def __init__(self) -> None:
         self._splits: dict[str, tuple[int, bool]] = {}
@@ -127,7 +127,7 @@ class CombinedTime:
             heapq.heappush(self._active, (time, name))
 
     def remove(self, name: str) -> None:
-        """Leave a split out."""
+        """Remove a split."""
         self._splits.pop(name, None)
 
     def combined(self) -> int:
@@ -155,19 +155,19 @@ Deadline = Callable[[int], int]
 """Maps a record's timestamp to the first watermark that makes it late; monotonous, at least the timestamp - 1."""
 
 Run = tuple[int, int, int]
-"""Consecutive late records: the first position, the position after the last, and their split's watermark before them."""
+"""Consecutive late records: first position, position after the last, and their split's watermark before them."""
 
 
 def deadlines(plan: JobPlan, vertex: Vertex, positions: Sequence[int], channels: Sequence[int]) -> tuple[Deadline, ...]:
-    """The deadlines of all operators downstream that drop late records.
+    """The deadlines of all downstream operators that drop late records.
 
-    The search ends at watermark generators: operators behind one live in its event time.
+    The search ends at watermark generators: operators downstream of one live in its event time.
 
     Args:
         plan: The job.
         vertex: The vertex of the chain.
         positions: Where the search begins in the chain.
-        channels: The vertices where it begins, too.
+        channels: The vertices where it begins as well.
     """
     found = []
     vertices = {each.id: each for each in plan.vertices}
@@ -190,7 +190,7 @@ def deadlines(plan: JobPlan, vertex: Vertex, positions: Sequence[int], channels:
 
 
 def steps(timestamps: Sequence[int]) -> Iterator[Run]:
-    """Cut results of advancing event time into those of each time, which come before the watermark of that time.
+    """Cut the results of advancing event time into runs of equal time; each run comes before the watermark of its time.
 
     >>> list(steps([9, 9, 19]))
     [(0, 2, 8), (2, 3, 18)]
@@ -203,19 +203,20 @@ def steps(timestamps: Sequence[int]) -> Iterator[Run]:
 
 
 _PART = 256
-"""Records that are compared with their latest one at once. Larger parts span more time, so more records look late."""
+"""Number of records that are compared with their latest one at once. Larger parts span more time, so more records look late.
+"""
 
 
 def _parts(timestamps: Any, highest: int, behind: int) -> Iterator[tuple[int, int, int, int]]:
-    """The parts of timestamps, for columns only those that may have late records.
+    """Split timestamps into parts; for columns, only those that may have late records.
 
     Args:
         timestamps: The timestamps.
-        highest: The highest one before them.
-        behind: How far the watermark is behind the highest one.
+        highest: The highest timestamp before them.
+        behind: How far the watermark is behind the highest timestamp.
 
     Returns:
-        The first position, the lowest timestamp, and the highest one before and behind the part.
+        For each part: the first position, the lowest timestamp, and the highest timestamps before and after the part.
     """
     if isinstance(timestamps, array):  # those of columns
         starts, stamps = range(0, len(timestamps), _PART), stamp_array(timestamps)
@@ -245,7 +246,7 @@ class LateRecords:
         self._deadlines = deadlines
 
     def find(self, timestamps: list[int], highest: int) -> list[Run]:
-        """The late records among the next ones of a split, whose highest timestamp so far is ``highest``."""
+        """The late ones among a split's next records; ``highest``: the highest timestamp so far."""
         if self._behind is None:
             return []
         behind = self._behind
@@ -270,7 +271,7 @@ class LateRecords:
 
 
 def pieces(count: int, late: Sequence[Run]) -> Iterator[Run]:
-    """Cut ``count`` records into runs, in order; the runs of records that are not late get the least watermark.
+    """Cut ``count`` records into runs, in order; runs of records that are in time get the minimum watermark.
 
     >>> list(pieces(5, [(1, 3, 70)])) == [(0, 1, MIN_TIMESTAMP), (1, 3, 70), (3, 5, MIN_TIMESTAMP)]
     True

@@ -1,4 +1,4 @@
-"""Lifecycle: a state from an enum, and the table of its transitions."""
+"""Lifecycle: the state of an object as an enum member, with a table of legal transitions."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ __all__ = ["ListedStates", "judge_list", "list_text", "read_part", "write_part"]
 T = TypeVar("T")
 
 _INLINE = 1 << 10
-"""Lists of more bytes than this are stored in a file, so that the metadata stays small."""
+"""Larger lists, in bytes, are stored in a file to keep the metadata small."""
 
 _KINDS = {
     SPLIT: "an operator list state",
@@ -38,10 +38,10 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class ListedStates:
-    """The lists of one operator in one subtask. The operator changes them in place; the barrier writes them."""
+    """The lists of one operator in one subtask. The operator changes them in place; the barrier stores them."""
 
     def __init__(self, storage: Storage, stored: OperatorSnapshot | None, where: str = "") -> None:
-        """``where`` names the operator in messages."""
+        """``where``: the operator, for messages."""
         self.restored = stored is not None
         """Whether the checkpoint has state of the operator."""
         self.moved = stored is not None and stored.moved
@@ -74,7 +74,7 @@ class ListedStates:
         return self._lists[name]
 
     def stored(self, name: str, mode: str) -> list[bytes]:
-        """The pickled elements of a list that its owner replaces by `store` instead of changing it in place.
+        """The pickled elements of a list that its owner replaces through `store` instead of changing it in place.
 
         Raises:
             IncompatibleState: the checkpoint has the list with another mode.
@@ -84,12 +84,12 @@ class ListedStates:
         return self._elements(name)
 
     def typed(self, name: str, mode: str, form: ElementForm) -> tuple[list[bytes], dict[str, Any] | None]:
-        """The elements of a list that its owner replaces by `store`, and the snapshot of their type; None: pickles.
+        """The elements of a list that its owner replaces through `store`, and the snapshot of their type; None: pickles.
 
         Args:
             name: The name in checkpoints.
             mode: The redistribution mode.
-            form: The form that the owner gives to the elements from now on.
+            form: The form in which the owner stores elements from now on.
 
         Raises:
             IncompatibleState: the checkpoint has the list with another mode, or with a type that cannot become the form's.
@@ -99,7 +99,7 @@ class ListedStates:
         return self._elements(name), None if before is None else before.type
 
     def _declare(self, name: str, mode: str, form: ElementForm | None = None) -> ListedState | None:
-        """Describe a list as the program declares it; returns the description before."""
+        """Describe a list as the program declares it; returns the previous description."""
         before = self._listed.get(name)
         declared = ListedState(mode, None if form is None else form.snapshot)
         if before is not None:
@@ -116,7 +116,7 @@ class ListedStates:
         return [element for part in self._parts.get(name, []) for element in read_part(self._storage, part)]
 
     def parts(self, name: str, mode: str) -> list[ListPart]:
-        """The parts of a list whose owner writes and reads each by itself, and sets them by `set_parts`.
+        """The parts of a list whose owner reads and writes each part itself, and sets them by `set_parts`.
 
         Raises:
             IncompatibleState: the checkpoint has the list with another mode.
@@ -130,11 +130,11 @@ class ListedStates:
 
     @property
     def storage(self) -> Storage:
-        """Where the files of parts are."""
+        """The storage with the files of parts."""
         return self._storage
 
     def store(self, name: str, pickles: list[bytes]) -> None:
-        """Replace a list returned by `stored`; the next `snapshot` writes it."""
+        """Replace a list that `stored` returned; the next `snapshot` writes it."""
         self._replaced[name] = pickles
 
     def described(self) -> dict[str, ListedState]:
@@ -145,7 +145,7 @@ class ListedStates:
         """Write the changed lists; returns the parts and the description of each list, by name.
 
         Args:
-            new_path: Returns the path of a new file for a large list.
+            new_path: Returns a unique storage path for the file of a large list.
         """
         for name, pickles in self._replaced.items():
             self._parts[name] = [write_part(self._storage, pickles, new_path)]
@@ -160,7 +160,7 @@ class ListedStates:
 
 def judge_list(stored: ListedState, mode: str, form: ElementForm | None) -> Verdict:
     """Judge whether a stored list fits a new declaration of the same name; ``form`` is None for lists of pickles."""
-    if stored.mode != mode and (stored.mode, mode) != (SPLIT, WHOLE):  # what was divided may stay whole from now on
+    if stored.mode != mode and (stored.mode, mode) != (SPLIT, WHOLE):  # a list that was split may stay whole from now on
         return Incompatible("a state cannot change its kind")
     return AsIs() if form is None else form.judge(stored.type)
 
@@ -172,7 +172,7 @@ def list_text(listed: ListedState) -> str:
 
 
 def _without(named: Mapping[str, T]) -> dict[str, T]:
-    """The operator's own lists."""
+    """The lists that the operator itself uses."""
     return {name: each for name, each in named.items() if name != CHANNEL_STATE}
 
 
@@ -190,7 +190,7 @@ def read_part(storage: Storage, part: ListPart) -> Sequence[bytes]:
 
 
 def write_part(storage: Storage, elements: list[bytes], new_path: Callable[[], str], inline: int = _INLINE) -> ListPart:
-    """Make a part of these elements; more than ``inline`` bytes go to a file at ``new_path``."""
+    """Create a part with these elements; more than ``inline`` bytes go to a file at ``new_path``."""
     if sum(map(len, elements)) <= inline:
         return ListPart(elements)
     return ListPart(file=write_file(storage, new_path(), _pack(elements)), count=len(elements))

@@ -1,4 +1,4 @@
-"""Operator, the contract between the runtime and the processing of records, and its factory."""
+"""Operator: the contract between the runtime and the processing of records, and its factory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Operator:
         raise NotImplementedError
 
     def advance_watermark(self, watermark: int) -> None:
-        """Advance event time to ``watermark``, which increases strictly. The operators behind advance after this returns."""
+        """Advance event time to ``watermark``, which increases strictly. Downstream operators advance after this returns."""
 
     def advance_processing_time(self, now: int) -> None:
         """Advance processing time to ``now`` (ms since 1970, never decreasing): fire the timers and windows that are due."""
@@ -64,18 +64,18 @@ class Operator:
         """Take the state of the input at the barrier, before `end_epoch`; only for operators that make or hold watermarks.
 
         Args:
-            idle: Whether no records are expected: they do not hold back event time.
-            held: Whether tasks or operators before this one hold back records, which a later epoch will bring.
+            idle: Whether no records are expected, so that the input does not hold back event time.
+            held: Whether upstream tasks or operators hold back records, which will come in a later epoch.
         """
 
     def finish_pending(self) -> None:
-        """Finish the work on all records so far; called after each record of a traced run."""
+        """Finish the work on all records so far. Called after each record of a traced run."""
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
 
     def end_epoch(self) -> None:
-        """Handle the barrier, the end of the epoch's input: emit buffered records."""
+        """Handle the barrier at the end of the epoch's input: emit buffered records."""
 
     def prepare_commit(self) -> Sequence[Any]:
         """Prepare the epoch's output; returns plain data for the committer. Called after `end_epoch` of the whole chain."""
@@ -96,21 +96,21 @@ class Operator:
 
 
 class OperatorFactory:
-    """Creates an operator from its configuration and functions, and tells the plan what it needs. Pickled into the plan."""
+    """Creates an operator from its configuration and functions, and tells the plan what it needs. Pickled in the plan."""
 
     state = StateKind.NONE
     makes_watermarks = False
     """Whether the operator generates watermarks and drops those of its input."""
     holds_watermarks = False
-    """Whether the operator sends the watermarks of its input on by itself, as soon as the records before them are out."""
+    """Whether the operator forwards the watermarks of its input itself, once the records before them are emitted."""
     passes_timestamps = False
-    """Whether every record that it emits has the timestamp of an input record."""
+    """Whether every emitted record has the timestamp of an input record."""
     needs_timestamps = False
     """Whether every record must have a timestamp."""
     first_input: int | None = None
-    """The input that is read to its end before the others; None: all are read together."""
+    """The input that is read to its end before the others; None: all inputs are read together."""
     by_columns = False
-    """Whether the operator takes columns as they are, and so costs little for each of their records."""
+    """Whether the operator takes columns as they are, so that a record costs little."""
 
     @property
     def written_sink(self) -> Sink | None:
@@ -126,17 +126,17 @@ class OperatorFactory:
         return self
 
     def definition(self) -> dict[str, Any] | None:
-        """What the stored state depends on beside its schema, as plain data for the checkpoint; None: nothing.
+        """What the stored state depends on besides its schema, as plain data for the checkpoint; None: nothing.
 
-        ``of`` tells what has the state, for messages: another operator cannot go on with it.
+        ``of`` says, for messages, what has the state: another kind of operator cannot continue with it.
         """
         return None
 
     def continuing(self, stored: Mapping[str, Any]) -> OperatorFactory:
-        """The factory that goes on with state stored by another definition.
+        """The factory that continues with state stored by another definition.
 
         Raises:
-            IncompatibleState: there is none; the message says what has changed.
+            IncompatibleState: it cannot; the message says what has changed.
         """
         return self
 
@@ -145,7 +145,7 @@ class OperatorFactory:
         return ()
 
     def deadline(self) -> Callable[[int], int] | None:
-        """Timestamp of a record -> the watermark from which on the record is late; monotonous.
+        """Maps a record's timestamp to the first watermark that makes the record late; monotonic.
 
         None for an operator that drops no late records.
         """

@@ -1,4 +1,4 @@
-"""PaceSettings: how often checkpoints are taken, as the user wants it. Pure."""
+"""PaceSettings: how often to take checkpoints, as configured. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from holdfast.metrics.requests import MONTH_S
 __all__ = ["PaceSettings"]
 
 _LONGEST_S = 60.0
-"""The longest interval that a budget sets: whoever wants to wait longer for results says so."""
+"""The longest interval that a budget sets, in seconds; longer waits for results must be configured."""
 
 
 @dataclass(frozen=True)
 class PaceSettings:
-    """The time between two checkpoints; without one, it is that which the monthly budget for storage requests allows."""
+    """The time between two checkpoints; if it is not set, the monthly budget for storage requests determines it."""
 
     interval_ms: int | None
-    """The time from the beginning of an epoch to that of the next one; None: as the budget allows."""
+    """The time from the start of an epoch to that of the next one; None: as the budget allows."""
     min_pause_ms: int
     """The shortest time from the end of a checkpoint to the next epoch."""
     dollars_per_second: float
-    """What requests may cost if there is no interval."""
+    """What requests may cost if no interval is set."""
     first_cost: float
-    """What a checkpoint costs in dollars, before it is known."""
+    """The assumed cost of a checkpoint, in dollars, until it is known."""
     target_ms: int
-    """The longest duration of an epoch, without an interval."""
+    """The longest duration of an epoch if no interval is set."""
     target_given: bool = False
-    """Whether the user has set it, so that it bounds epochs with an interval, too."""
+    """Whether the user has set it, so that it limits epochs even if an interval is set."""
 
     def interval(self, cost: float) -> float:
-        """The seconds between two checkpoints that cost so many dollars; 0: they follow at once."""
+        """The seconds between two checkpoints that cost this many dollars; 0: without a pause."""
         return min(cost / self.dollars_per_second, _LONGEST_S) if self.interval_ms is None else self.interval_ms / 1000
 
     def target(self, cost: float) -> float:
-        """The seconds that an epoch should not exceed: the input of an interval has room in it."""
+        """The seconds that an epoch should not exceed; the input of a whole interval fits into it."""
         own, interval = self.target_ms / 1000, self.interval(cost)
         if self.interval_ms is None:
             return own if self.target_given else max(own, interval)

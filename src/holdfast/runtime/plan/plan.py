@@ -1,7 +1,7 @@
 """The job as the runtime executes it: vertices of chained operators, joined by channels.
 
-`holdfast.graph` makes it from the program's transformations. It is pickled once per job and unpickled in every task
-slot, so it holds operator *factories* (configuration and user functions), never open resources.
+`holdfast.graph` creates it from the program's transformations. It is pickled once per job and unpickled in every task slot,
+so it holds operator *factories* (configuration and user functions), never open resources.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Chained", "ChainEdge", "Channel", "InputKind", "JobPlan", "Partition
 
 
 class Partitioning(Enum):
-    """How records are spread over the subtasks of the next vertex."""
+    """How records are distributed to the subtasks of the next vertex."""
 
     FORWARD = "FORWARD"
-    """To the subtask of the same number (needs equal parallelism)."""
+    """To the subtask with the same number (needs equal parallelism)."""
     HASH = "HASH"
     """By the key group of the record's key: one key, one subtask."""
     REBALANCE = "REBALANCE"
@@ -55,7 +55,7 @@ class InputKind(Enum):
 
 @dataclass(frozen=True)
 class ChainEdge:
-    """An edge within a chain: a call, no frame."""
+    """An edge within a chain: a function call, without a frame."""
 
     target: int
     """Position in the vertex's chain."""
@@ -107,12 +107,12 @@ class Chained:
     key_type: TypeInformation | None = None
     """The declared type of the keys of the operator's state."""
     restored_key_type: TypeInformation | None = None
-    """The type in which functions get keys back from the state: the declared one, or that of the fields that the key is."""
+    """The type of the keys that functions get back from state: the declared one, or that of the fields that form the key."""
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """The head of a source vertex; its records go to chain position 0 (an empty chain is not possible)."""
+    """The head of a source vertex; its records go to chain position 0, which always exists."""
 
     uid: str
     uid_given: bool
@@ -131,13 +131,13 @@ class Vertex:
     parallelism: int
     max_parallelism: int
     level: int
-    """Its Spark stage: 0 for sources; otherwise one more than the highest level that feeds it."""
+    """Its Spark stage: 0 for sources; otherwise one more than the highest level of its inputs."""
     chain: tuple[Chained, ...]
     source: SourceSpec | None = None
     inputs: tuple[InputKind, ...] = ()
     """The inputs of the first operator; empty for a source."""
     max_parallelism_given: bool = True
-    """Whether the program sets it; if not, an existing checkpoint's holds."""
+    """Whether the program sets it; if not, that of an existing checkpoint holds."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class JobPlan:
     settings: JobSettings
     """The parsed configuration of the runtime."""
     class_aliases: Mapping[str, type[Any]] = field(default_factory=dict)
-    """By former name: the classes of pickled state that have moved."""
+    """Former names of classes that have moved, for pickled state."""
 
     @property
     def levels(self) -> int:
@@ -170,7 +170,7 @@ class JobPlan:
 
     @cached_property
     def broadcast_sources(self) -> frozenset[str]:
-        """The uids of sources that feed the broadcast input of a vertex and never another input beside a broadcast one."""
+        """The uids of the sources that feed a broadcast input of some vertex, and no other input beside a broadcast one."""
         broadcast: set[int] = set()
         others: set[int] = set()
         for vertex in self.vertices:
@@ -181,7 +181,7 @@ class JobPlan:
 
     @cached_property
     def read_first(self) -> Mapping[str, frozenset[str]]:
-        """By the uid of a source: the sources that are read to their end before it, as an operator needs them."""
+        """By the uid of a source: the sources that an operator needs to read to their end before it."""
         found: dict[str, frozenset[str]] = {}
         for vertex in self.vertices:
             if (first := vertex.chain[0].factory.first_input) is not None:

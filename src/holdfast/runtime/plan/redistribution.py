@@ -1,4 +1,4 @@
-"""Assigns an operator's stored state to its subtasks, also at a changed parallelism. Pure."""
+"""Assigns an operator's stored state to its subtasks, at the same or at another parallelism. Pure."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class OperatorSnapshot:
 
     state: SubtaskState = field(default_factory=SubtaskState)
     schemas: dict[str, Any] = field(default_factory=dict)
-    """By fingerprint: the schemas of the keyed state, plain data."""
+    """The schemas of the keyed state, as plain data, by fingerprint."""
     listed: dict[str, ListedState] = field(default_factory=dict)
     """The listed states by name."""
     generator: Any = None
-    """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
+    """The state of the watermark generator, as plain data; None for operators that generate no watermarks."""
     definition: dict[str, Any] | None = None
-    """What the state was stored by (`holdfast.runtime.plan.definitions`)."""
+    """The definition that the state was stored with (`holdfast.runtime.plan.definitions`)."""
     moved: bool = False
-    """Whether it was stored at another parallelism."""
+    """Whether the state was stored at another parallelism."""
 
     def with_channel_state(self, parts: list[ListPart]) -> OperatorSnapshot:
-        """Add the input that the subtask has not processed."""
+        """Add the input that the subtask had not processed."""
         if not parts:
             return self
         state = SubtaskState(self.state.keyed, {**self.state.lists, CHANNEL_STATE: parts})
@@ -80,7 +80,7 @@ def _clipped(subtasks: Sequence[SubtaskState], groups: KeyGroupRange) -> list[Ke
 
 
 def _share(stored: Sequence[list[ListPart]], mode: str, parallelism: int, subtask: int) -> list[ListPart]:
-    """The parts of a listed state for one subtask; ``stored`` holds the parts of every old subtask."""
+    """The parts of a listed state for one subtask; ``stored``: the parts of each old subtask."""
     if mode == UNION:
         return [part for parts in stored for part in parts]
     if not stored:
@@ -89,7 +89,7 @@ def _share(stored: Sequence[list[ListPart]], mode: str, parallelism: int, subtas
         return stored[subtask % len(stored)]
     if len(stored) == parallelism:
         return stored[subtask]
-    if mode == WHOLE:  # by the subtask alone: operators of a chain that were together are together again
+    if mode == WHOLE:  # by the subtask's number alone, so that operators of a chain stay together
         return [p for old, parts in enumerate(stored) if old * parallelism // len(stored) == subtask for p in parts]
     every = [part for parts in stored for part in parts]
     if mode == OWN:
@@ -118,11 +118,11 @@ def _generator(stored: Sequence[Any], parallelism: int, subtask: int) -> Any:
     known = [state for state in stored if state is not None]
     if not known:
         return None
-    # As of several inputs: that of the active one furthest behind, or if all are idle, of the one furthest ahead.
+    # As for several inputs: that of the active one furthest behind; if all are idle, that of the one furthest ahead.
     active = [state for state in known if not state.get("idle")]
     return min(active, key=_progress) if active else max(known, key=_progress)
 
 
 def _progress(state: Mapping[str, Any]) -> list[int]:
-    """How far a generator has come. The states of one operator have the same names."""
+    """How far a generator has come, comparable between the states of one operator, which have the same names."""
     return [state[name] for name in ("emitted", "max_timestamp") if name in state]

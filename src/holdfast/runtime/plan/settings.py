@@ -41,32 +41,32 @@ _LONGEST_POLL_S = 0.5
 
 @dataclass(frozen=True)
 class HeartbeatSettings:
-    """When the driver that owns a job is dead, in seconds."""
+    """When the driver that owns a job counts as dead, in seconds."""
 
     interval: float
     timeout: float
 
     @property
     def poll(self) -> float:
-        """The time between two looks of a standby driver."""
+        """The time between two observations by a standby driver, in seconds."""
         return min(self.interval / _POLLS_PER_BEAT, _LONGEST_POLL_S)
 
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The settings of the runtime, typed and checked. They travel with the plan to every task."""
+    """The settings of the runtime, typed and checked. They travel in the plan to every task."""
 
     state_backend: StateBackendSettings
     changelog: ChangelogSettings | None
-    """None: state is in the checkpoints only."""
+    """None: state is stored in the checkpoints only."""
     parallelism: int
-    """The parallelism of operators without one of their own."""
+    """The parallelism of operators that do not set one."""
     epoch_target_ms: int
     """The target duration of epochs."""
     epoch_max_records: int
     pace: PaceSettings
     prices: RequestPrices
-    """Those of the checkpoint storage."""
+    """The request prices of the checkpoint storage."""
     batch_records: int
     frame_records: int
     object_reuse: bool
@@ -76,32 +76,32 @@ class JobSettings:
     retained_checkpoints: int
     delete_on_cancellation: bool
     restores: bool
-    """Whether `execution.state-recovery.path` is for this job; it may be for another job of the program."""
+    """Whether `execution.state-recovery.path` is for this job; it may be for another job of the same program."""
     restore_path: str
-    """The checkpoint or savepoint that the user asked this job to restore; empty for the latest checkpoint."""
+    """The checkpoint or savepoint that the user wants this job to restore; empty for the latest checkpoint."""
     claim_savepoint: bool
-    """Whether the savepoint that the job starts from belongs to the job, which deletes it."""
+    """Whether the job owns the savepoint that it starts from, and so deletes it."""
     savepoint_directory: str
     """The default directory of savepoints; empty if not configured."""
     ignore_unclaimed_state: bool
     batch: bool
     """Whether the job runs in BATCH mode: one epoch with the whole input, sorted by key."""
     aligned_timeout_ms: int | None
-    """The least time that subtasks process an epoch's input before the rest becomes channel state; None: all of it."""
+    """The minimum time for which subtasks process an epoch's input before the rest becomes channel state; None: no limit."""
     most_channel_state: int
-    """The bytes of channel state of a subtask with which the sources stop."""
+    """Bytes of channel state in a subtask at which the sources stop."""
     autoscaler: AutoscalerSettings | None
     """None: the job keeps its parallelism."""
     watermark_interval_ms: int
-    """The least time between periodic calls of users' watermark generators without input; 0: they are not called."""
+    """The minimum time between periodic calls of users' watermark generators without input; 0: they are not called."""
     standby: bool | None
-    """Whether the driver stands by while another one owns the job; None: only if it is started again when it dies."""
+    """Whether the driver stands by while another one owns the job; None: only if it is restarted when it dies."""
     heartbeat: HeartbeatSettings
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""
     log_as_json: bool = False
     trace_endpoint: str = ""
-    """The URL that traces are sent to; empty for none."""
+    """The URL that traces are sent to; empty: none are sent."""
     trace_timeout_ms: int = 10_000
     storage_options: Mapping[str, str] = field(default_factory=dict)
     """The ``s3.*`` keys."""

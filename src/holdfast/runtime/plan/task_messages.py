@@ -37,7 +37,7 @@ TaskId = tuple[int, int]
 """Vertex and subtask."""
 
 SENDING = ""
-"""Stands for a uid where the time of a chain's outputs is counted: key selectors, partitioning and frames."""
+"""Stands for a uid in the time spent by a chain's outputs: on key selectors, partitioning and frames."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,23 @@ class JobSetup:
     plan: JobPlan
     job: JobInfo
     started: str
-    """Unique to this start of the job in this driver: a slot serves one start at a time."""
+    """Unique to this start of the job in this driver; a slot serves one start at a time."""
     takeover: LogPosition = NO_POSITION
     """The position of the driver's take-over in the checkpoint log. Tasks check that they see it; 0: no check."""
 
 
 class JobOutline(NamedTuple):
-    """What a process needs that tells of the job's tasks, and runs none of its functions."""
+    """What a process needs to know about the job's tasks if it runs none of its functions."""
 
     name: str
     storage_uri: str
     storage_config: Mapping[str, str]
     vertices: Mapping[int, str]
-    """Their names by id."""
+    """The names of the vertices, by id."""
 
     @classmethod
     def of(cls, setup: JobSetup) -> JobOutline:
-        """That of a job."""
+        """The outline of a job."""
         job, names = setup.job, {vertex.id: vertex.name for vertex in setup.plan.vertices}
         return cls(job.job_name, job.storage_uri or "", job.storage_config, names)
 
@@ -81,7 +81,7 @@ class SourceAssignment:
     """Whether the source ends with this epoch."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As rows: with thousands of splits, the driver would pickle two objects for each."""
+        """As rows: otherwise, with thousands of splits, the driver would pickle two objects for each."""
         rows = [
             (r.split, r.start, r.end, r.weight, r.payload, r.last, r.since) if type(r) is SplitRange else r
             for r in self.ranges
@@ -103,7 +103,7 @@ def _splits(rows: list[Any]) -> dict[str, SplitTime]:
 
 
 class Deadline(NamedTuple):
-    """How long a subtask processes an epoch's input, in seconds."""
+    """How long a subtask may process an epoch's input, in seconds."""
 
     seconds: float
     behind: float
@@ -126,25 +126,25 @@ class EpochAssignment:
     restarts: int
     processing_time: int
     tokens: dict[TaskId, str]
-    """The token of the state that each subtask continues; empty to begin without state."""
+    """For each subtask, the token of the state that it continues; empty to start without state."""
     speed: float = 1.0
-    """Of processing time during the epoch; less than 1 while the wall clock has to catch up with it."""
+    """The speed of processing time during the epoch; less than 1 while the wall clock has to catch up."""
     asked: int | None = None
-    """When the sources were asked for input last, in ms of the driver's monotonic clock; None: not since the job's start."""
+    """When the sources were last asked for input, in ms of the driver's monotonic clock; None: not since the job's start."""
     sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
     deadlines: dict[int, Deadline] = field(default_factory=dict)
-    """By vertex: when its subtasks leave the rest of the input to the next epoch."""
+    """By vertex, the time after which its subtasks leave the rest of the input to the next epoch."""
     later: Mapping[TaskId, str] = field(default_factory=dict)
-    """Later tasks of the same slot, which may begin with channel state before their frames arrive, with their tokens."""
+    """Later tasks of the same slot, with their tokens; they may start on channel state before their frames arrive."""
     trace: bool = False
     """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
     sampled: frozenset[Edge] = frozenset()
-    """The edges of which somebody wants a sample."""
+    """The edges to sample."""
     standbys: Mapping[int, Sequence[TaskId]] = field(default_factory=dict)
-    """By slot: the subtasks of other hosts for which the slots on the task's host stand by."""
+    """By slot, the subtasks of other hosts for which slots on the task's host stand by."""
 
     def early(self, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
-        """Those of the tasks that may start early, with their tokens: those with a deadline and a state to continue."""
+        """Which of the tasks may start early, with their tokens: those with a deadline and a state to continue."""
         return {task: self.tokens[task] for task in tasks if task[0] in self.deadlines and self.tokens.get(task)}
 
 
@@ -155,31 +155,31 @@ class StandbyStatus:
     task: TaskId
     host: str
     lag: int | None = None
-    """The records of its changelogs that it lacks, as far as it knows; None before it has held all of them."""
+    """The number of changelog records that it lacks, as far as known; None before it has held all of them once."""
     whole_at: float | None = None
-    """When it last held all of them, by the host's monotonic clock."""
+    """When it last held all records, by the host's monotonic clock."""
     lag_seconds: float | None = None
-    """The time since then, when it was asked."""
+    """The seconds since then, as of the answer."""
 
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """The change of one operator's state in one subtask since the checkpoint that the epoch continues."""
+    """The change of an operator's state in one subtask since the checkpoint that the epoch continues."""
 
     change: SubtaskChange | None = None
     """None: the state is unchanged, or there is none."""
     schemas: dict[str, Any] = field(default_factory=dict)
-    """By fingerprint: the schema of the keyed state, plain data, if ``change`` replaces the state."""
+    """The schema of the keyed state, as plain data by fingerprint, if ``change`` replaces the state."""
     listed: dict[str, ListedState] = field(default_factory=dict)
     """The listed states by name."""
     generator: Any = None
-    """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
+    """The state of the watermark generator, as plain data; None for operators that generate no watermarks."""
     size: int = 0
     """The size of all files of the state, in bytes."""
 
     @staticmethod
     def whole(snapshot: OperatorSnapshot) -> OperatorReport:
-        """The report of a state whose predecessor the driver does not have."""
+        """The report of a complete state, for a driver that does not have the previous one."""
         return OperatorReport(SubtaskChange(snapshot.state), snapshot.schemas, snapshot.listed, snapshot.generator)
 
 
@@ -189,12 +189,12 @@ class TaskReport:
 
     task: TaskId
     attempt: str
-    """Unique to this run of this task."""
+    """Unique to this attempt at the task."""
     error: BaseException | None = None
     seen: dict[int, bytes] = field(default_factory=dict)
-    """By channel: the `seen_attempts` of the senders whose frames were read."""
+    """By channel, the `seen_attempts` of the senders whose frames were read."""
     state: dict[str, OperatorReport] = field(default_factory=dict)
-    """By uid: the operators with keyed state, listed state or watermark generators."""
+    """By uid, the reports of operators with keyed state, listed state or watermark generators."""
     event_times: dict[str, EventTime] = field(default_factory=dict)
     """By uid: the event times of the operators."""
     committables: list[Committable] = field(default_factory=list)
@@ -203,40 +203,40 @@ class TaskReport:
     processing_time: int = 0
     """The subtask's processing time at the barrier, in ms."""
     next_timer: int | None = None
-    """Processing time of the earliest timer or window, in ms."""
+    """The processing time of the earliest timer or window, in ms."""
     records_in: int = 0
     records_out: int = 0
     records_written: int = 0
     """Records given to sinks."""
     busy_seconds: float = 0.0
     operator_seconds: dict[str, float] = field(default_factory=dict)
-    """By uid, and `SENDING`: the time that the operators themselves took."""
+    """By uid, and for `SENDING`: the seconds that the operators themselves took."""
     late_dropped: int = 0
     late: list[LateRecord] = field(default_factory=list)
-    """The first of them."""
+    """The first late records."""
     samples: dict[int, EdgeSample] = field(default_factory=dict)
-    """By receiving vertex: the samples that the assignment asks for."""
+    """The samples that the assignment asks for, by receiving vertex."""
     uploading: Epoch | None = None
     """The epoch in which a running background upload began."""
     delta_bytes: int = 0
     requests: Requests = NONE
-    """What its process has asked of the checkpoint storage since the report before."""
+    """The requests of the task's process to the checkpoint storage since the previous report."""
     found_state: bool | None = None
-    """Whether the state was local (in the slot or on disk) or had to be fetched; None: there was no state."""
+    """Whether the state was local (in the slot or on disk), or had to be fetched; None: there was no state."""
     input_waits: bool = False
-    """Whether input of this epoch or an earlier one is not processed."""
+    """Whether some input of this epoch or an earlier one is unprocessed."""
     channel_state: int = 0
-    """The bytes of that input."""
+    """The bytes of the unprocessed input."""
     input_seconds: float | None = None
-    """The time that the deadline has bounded; None without a deadline."""
+    """The time that the deadline limits; None without a deadline."""
     phases: dict[str, float] = field(default_factory=dict)
     standbys: list[StandbyStatus] = field(default_factory=list)
-    """Those on the host of the task that the assignment asks for."""
+    """The standby copies on the task's host that the assignment asks for."""
     stood_by: StandbyStatus | None = None
-    """The standby copy with which the subtask came to its host in this epoch."""
+    """The standby copy that the subtask found on its new host in this epoch."""
     user_metrics: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
-    """Warnings for the user, by subject: all since the operators were opened, as reports of failed attempts are lost."""
+    """Warnings for the user, by subject: all since the operators were opened, since reports of failed attempts are lost."""
 
     def __getstate__(self) -> dict[str, Any]:
         """With the splits as rows, as in `SourceAssignment`."""

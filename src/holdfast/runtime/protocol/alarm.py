@@ -1,4 +1,4 @@
-"""Alarm: when a job without input must wake up, for a timer, an idle split or channel state. Pure."""
+"""Alarm: when a job without input must wake up for a timer, an idle split or channel state. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.runtime.protocol.sources import SourceProgress
 __all__ = ["LONGEST_SLEEP", "Alarm"]
 
 LONGEST_SLEEP = 0.5
-"""The longest sleep of a waiting job, in seconds: it then looks at its requests."""
+"""The longest sleep of a waiting job, in seconds, after which it handles requests."""
 _SLEEP_BESIDE_A_COMMIT = 0.01
-"""Sleep while a commit runs, in seconds: its end is told to the enumerators, which commit group offsets."""
+"""Sleep while a commit runs, in seconds: its end is reported to the enumerators, which commit group offsets."""
 
 
 class Alarm:
-    """The next timer of processing time, the next split to become idle, the next epoch for channel state.
+    """The next processing-time timer, the next split to become idle, and the next epoch for channel state.
 
-    Timers are in ms since 1970; the other times are of the driver's monotonic clock.
+    Timers are in ms since 1970; the other times are by the driver's monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class Alarm:
         self._next_epoch: float | None = None
 
     def set(self, timers: Iterable[int | None], next_epoch: float | None = None) -> None:
-        """Set the next timer to the earliest of these, and the next epoch for channel state; None: there is none."""
+        """Set the next timer to the earliest of these, and the time of the next epoch for channel state; None: none."""
         self._timer = min((timer for timer in timers if timer is not None), default=None)
         self._next_epoch = next_epoch
 
     def due(self, now: int, instant: Instant) -> bool:
-        """Whether a timer or an epoch is due, or a split has become idle and no longer holds the watermark back."""
+        """Whether a timer or an epoch is due, or a split has become idle and so no longer holds the watermark back."""
         idle = self._idle_at is not None and self._idle_at <= 1000 * instant.steady
         if idle:
             self._idle_at = None

@@ -13,8 +13,8 @@ __all__ = ["held_back"]
 def held_back(sources: Iterable[SourceProgress]) -> dict[str, Held]:
     """The splits that get no input, by the uid of their source.
 
-    A split is held back while its watermark is further ahead than its source's drift of the lowest watermark in the group.
-    Idle splits and finished sources do not count. Never all splits of a group are held back.
+    A split is held back while its watermark exceeds the lowest watermark in the group by more than its source's drift. Idle
+    splits and finished sources do not count. Never all splits of a group are held back.
 
     Args:
         sources: All sources of the job.

@@ -25,7 +25,7 @@ __all__ = [
 def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseException, str] | None:
     """Why the epoch failed, and in which task; None if it succeeded.
 
-    Of several failures, the cause is preferred to its consequences: user errors first, lost channels last.
+    Of several failures, the cause takes precedence over its consequences: user errors first, lost channels last.
     """
     by_task: dict[TaskId, TaskReport] = {report.task: report for report in reports}
 
@@ -49,7 +49,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
 
 
 def _mixed_attempts(plan: JobPlan, reports: Mapping[TaskId, TaskReport]) -> tuple[BaseException, str] | None:
-    """The failure if Spark reran a sender within the epoch and a receiver read another attempt than the reported one."""
+    """The failure if Spark reran a sender within the epoch, and a receiver read another attempt than the reported one."""
     vertices = {vertex.id: vertex for vertex in plan.vertices}
     for sender in plan.vertices:
         attempts = [reports[(sender.id, n)].attempt for n in range(sender.parallelism)]
@@ -73,7 +73,7 @@ def _mixed_attempts(plan: JobPlan, reports: Mapping[TaskId, TaskReport]) -> tupl
 def operator_states(
     plan: JobPlan, reports: Sequence[TaskReport], base: CheckpointMetadata | None = None
 ) -> dict[str, OperatorCheckpoint]:
-    """The state of all operators in the checkpoint that follows ``base``, by uid. Unchanged states stay the same objects."""
+    """The state of all operators in the checkpoint after ``base``, by uid. An unchanged state stays the same object."""
     by_task = {report.task: report for report in reports}
     states = {}
     for vertex in plan.vertices:
@@ -123,7 +123,7 @@ def _subtasks(before: OperatorCheckpoint, told: Sequence[OperatorReport]) -> lis
 
 
 def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[TaskId, str]:
-    """The token of the state that each subtask continues: the attempt that made it, or the stored checkpoint."""
+    """The token of the state that each subtask continues: the attempt that produced it, or the stored checkpoint."""
     if checkpoint is None:
         return {}
     tokens = {}

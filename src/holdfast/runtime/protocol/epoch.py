@@ -28,7 +28,7 @@ class EpochState(Enum):
     """Its input is fixed."""
     RUNNING = "running"
     FAILED = "failed"
-    """It waits for the running commit."""
+    """It waits for the running commit to end."""
     CONFIRMING = "confirming"
     """The driver checks that it still owns the job."""
     BACKING_OFF = "backing off"
@@ -66,7 +66,7 @@ class EpochInFlight:
         planned_ms: The processing time at which its input was fixed.
         started: The start of its planning, in seconds of the monotonic clock.
         now: The end of its planning, by the same clock.
-        drains: Whether it ends event time before a savepoint, and not the input.
+        drains: Whether it ends event time before a savepoint, but not the input.
         story: Returns the recent events, for the message of an illegal transition.
     """
 
@@ -111,7 +111,7 @@ class EpochInFlight:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is not running and has not succeeded."""
+        """Whether it is neither running nor reported."""
         return self.state in (EpochState.PLANNED, EpochState.FAILED, EpochState.BACKING_OFF, EpochState.CONFIRMING)
 
     @property
@@ -121,7 +121,7 @@ class EpochInFlight:
 
     @property
     def checkpoint(self) -> CheckpointMetadata:
-        """Its checkpoint, from `complete` on."""
+        """Its checkpoint; exists from `complete` on."""
         assert self._checkpoint is not None
         return self._checkpoint
 
@@ -142,7 +142,7 @@ class EpochInFlight:
         deadlines: Mapping[int, Deadline],
         asked: int | None,
     ) -> EpochAssignment:
-        """Begin the first run or a rerun; returns its assignment.
+        """Start the first run or a rerun; returns its assignment.
 
         Args:
             plan: The plan of the job.
@@ -155,7 +155,7 @@ class EpochInFlight:
             now: The monotonic time, in seconds.
             deadlines: How long the subtasks process their input, by vertex. An epoch that ends the input or is traced has
                 none.
-            asked: When the sources were asked for input last; see `EpochAssignment`.
+            asked: When the sources were last asked for input; see `EpochAssignment`.
         """
         self._life.to(EpochState.RUNNING)
         self._continued = plan, job, base
@@ -204,7 +204,7 @@ class EpochInFlight:
         self._end_phase("job", now)
 
     def complete(self, sources: Sequence[SourceProgress], files: StateFiles, now: float) -> CheckpointMetadata:
-        """Make the checkpoint from the reports of the latest run, and update ``sources`` and ``files``."""
+        """Build the checkpoint from the reports of the latest run, and update ``sources`` and ``files``."""
         assert self._continued is not None
         plan, job, base = self._continued
         self._life.to(EpochState.COMPLETING)

@@ -1,4 +1,4 @@
-"""Events of the coordinator machine. Most are the answer to one of its instructions."""
+"""Events of the coordinator machine. Most of them answer one of its instructions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PlannedInput(NamedTuple):
 
     input: EpochInput
     snapshot: Any
-    """The enumerator's state behind this part."""
+    """The enumerator's state after this part."""
     held: frozenset[str] = frozenset()
     """The splits that got no input because they are too far ahead of their watermark group."""
 
@@ -75,7 +75,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Start(Event):
-    """The job begins."""
+    """The job starts."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class SavepointRequested(Event):
 
 @dataclass(frozen=True)
 class RescaleRequested(Event):
-    """The job is to run at another parallelism."""
+    """The job should run at another parallelism."""
 
     request: RescaleRequest
 
 
 @dataclass(frozen=True)
 class PaceChanged(Event):
-    """Checkpoints are to be taken at another pace; None: as before."""
+    """Checkpoints should be taken at another pace; None: unchanged."""
 
     interval_ms: int | None
     """0: as the budget allows."""
@@ -108,7 +108,7 @@ class PaceChanged(Event):
 
 @dataclass(frozen=True)
 class Failed(Event):
-    """An instruction failed; it may have been carried out in part."""
+    """An instruction failed; it may have been carried out partly."""
 
     instruction: Instruction
     failure: Exception
@@ -131,11 +131,13 @@ class TookOver(Answer):
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
     savepoint: str = ""
-    """The savepoint from which ``restored`` was just made; empty if it is the job's own checkpoint."""
+    """The savepoint of which ``restored`` is a copy, made just now; empty if it is the job's own checkpoint."""
     trial: bool = False
-    """Whether the start is on trial (see `holdfast.checkpoint.takeover`): its first checkpoint is followed by a sweep."""
+    """Whether the start is on trial (see `holdfast.checkpoint.takeover`): a sweep follows its first checkpoint."""
     passed_over: Sequence[Committable] = ()
-    """The output of the job's newest checkpoint, if another one is restored. It is complete, so it becomes visible."""
+    """The output of the job's newest checkpoint, if an older one is restored. That checkpoint is complete, so it becomes
+    visible.
+    """
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class Planned(Answer):
 
     to = instructions.Plan
     inputs: Mapping[str, PlannedInput]
-    """By the uid of the source."""
+    """Inputs by the uid of the source."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class SavepointWritten(Answer):
 
     to = instructions.WriteSavepoint
     number: int
-    """The request's."""
+    """The number of the request."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Exchange: the instructions that a machine gives, the answers that it awaits, and the story of both. Pure."""
+"""Exchange: the machine's instructions, the answers that it awaits, and the story of both. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.runtime.protocol.instructions import Instruction, Notice
 __all__ = ["Exchange", "named"]
 
 _REMEMBERED = 40
-"""Messages in the story."""
+"""Number of messages in the story."""
 
 _Key = tuple[type[Any], int]
 
 
 class Exchange:
-    """Instructions and their answers. An instruction is pending until its one answer.
+    """Instructions and their answers. An instruction is pending until it is answered, once.
 
     Args:
         tell: Returns a description of the state, for the message of an illegal transition.
@@ -53,7 +53,7 @@ class Exchange:
             self._awaited.remove(key)
 
     def give(self, *instructions: Instruction) -> None:
-        """Give instructions; each that is no notice is pending until its answer.
+        """Give instructions; each is pending until its answer, except notices.
 
         Raises:
             IllegalTransition: the same instruction is pending.
@@ -70,7 +70,7 @@ class Exchange:
                 self._remember(instruction)
 
     def end(self, instruction: Instruction) -> None:
-        """Give the last instruction; no answers are awaited any more."""
+        """Give the last instruction; answers are no longer awaited."""
         self._awaited.clear()
         self._given.append(instruction)
 
@@ -111,5 +111,5 @@ def named(message: Instruction | Event) -> str:
 
 
 def _key(message: Instruction | Answer) -> _Key:
-    """A key that an instruction shares with its answer."""
+    """A key common to an instruction and its answer."""
     return (message.to if isinstance(message, Answer) else type(message)), getattr(message, "epoch", 0)

@@ -20,7 +20,7 @@ class Hopeless:
 
 @dataclass(frozen=True)
 class Trace:
-    """The epoch is rerun once with tracing, to find the failing record; then the job ends."""
+    """The epoch is run once more with tracing, to find the failing record; then the job ends."""
 
 
 class FailurePolicy:
@@ -28,7 +28,7 @@ class FailurePolicy:
 
     Args:
         strategy: The restart strategy.
-        chosen: Whether the user configured it. Then a record that fails again does not end the job.
+        chosen: Whether the user configured it. Then a repeatedly failing record does not end the job.
     """
 
     def __init__(self, strategy: RestartStrategy, chosen: bool) -> None:
@@ -55,13 +55,13 @@ class FailurePolicy:
         return Hopeless(_explained(decision, failure))
 
     def epoch_completed(self) -> None:
-        """Forget the record that failed: the job has passed it."""
+        """Forget the failed record: the job has passed it."""
         self._last_place = None
 
     def _repeats(self, failure: BaseException, traced: bool) -> bool:
         """Whether the same function has failed on the same record again, so that another restart is useless.
 
-        For most functions only a traced run names the record. A timer has none, only a key.
+        For most functions only a traced run names the record. A timer has no record, only a key.
         """
         if not isinstance(failure, UserCodeError) or self._chosen:
             return False

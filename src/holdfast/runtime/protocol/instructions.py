@@ -1,7 +1,7 @@
 """Instructions of the coordinator machine to the driver that carries them out.
 
 The driver answers an instruction with the event that it names, or with `holdfast.runtime.protocol.events.Failed`. A *notice*
-is an instruction without an answer: something for the log and the metrics.
+is an instruction without an answer, for the log and the metrics.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class TakeOver(Instruction):
     """Close resources of an earlier start, and append a take-over to the checkpoint log. Answer: `TookOver`."""
 
     deep: bool
-    """Whether to check the content of the checkpoint's files, not only their existence."""
+    """Whether to check the content of the checkpoint's files, not only that they exist."""
     plan: JobPlan
-    """The plan from here on; its parallelism may differ from that of the checkpoint."""
+    """The plan from now on; its parallelism may differ from that of the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,13 @@ class Recover(Instruction):
     """Let the committers take over earlier output, and delete orphans. Answer: `Recovered`."""
 
     plan: JobPlan
-    """The plan from here on: with the key groups of the restored checkpoint."""
+    """The plan from now on, with the key groups of the restored checkpoint."""
     committables: Sequence[Committable]
     """The committables of the restored checkpoint; they may be committed already."""
     passed_over: Sequence[Committable] = ()
-    """Those of the job's newest checkpoint, if another one is restored. Their loss does not stop the start."""
+    """The committables of the job's newest checkpoint, if an older one is restored. If they are lost, the job starts
+    nevertheless.
+    """
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Held(NamedTuple):
 
     splits: frozenset[str]
     whole: bool
-    """Whether these are all splits of the source that are not idle."""
+    """Whether these are all splits of the source except idle ones."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Plan(Instruction):
     """Ask the enumerators for the next epoch's input. Answer: `Planned`."""
 
     sources: Sequence[str]
-    """Uids."""
+    """The uids of the sources to ask."""
     max_records: int
     held: Mapping[str, Held] = field(default_factory=dict)
     """By uid: the splits that are too far ahead of their watermark group."""
@@ -130,7 +132,7 @@ class Run(Instruction):
 
 @dataclass(frozen=True)
 class Confirm(Instruction):
-    """Check that the job still belongs to this driver: a successor may have deleted the files that a failed epoch needed.
+    """Check that the job still belongs to this driver: a successor may have deleted files that a failed epoch needed.
 
     Answer: `Confirmed`.
     """
@@ -152,12 +154,12 @@ class Complete(Instruction):
 
 @dataclass(frozen=True)
 class Commit(Instruction):
-    """Make a checkpoint's output visible, in the background, and then clean up. Answer, before the clean-up: `Committed`."""
+    """Make a checkpoint's output visible in the background, then clean up. Answer, before the clean-up: `Committed`."""
 
     epoch: Epoch
     committables: Sequence[Committable]
     sweep_from: Epoch | None
-    """Also delete orphans of epochs before this one; None: only the files of displaced checkpoints."""
+    """Also delete orphans of epochs before this one; None: delete only the files of displaced checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +176,9 @@ class Sleep(Instruction):
     """Wait for new input. Answer: `Woke`."""
 
     sources: Sequence[str]
-    """Empty: wait for the timeout only, not for input."""
+    """The uids of sources to wait for; empty: wait for the timeout only."""
     seconds: float
-    """The maximum time to wait."""
+    """The maximum wait."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ class End(Instruction):
 
 
 class Notice(Instruction):
-    """News for the log and the metrics; not answered."""
+    """News for the log and the metrics, without an answer."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +220,12 @@ class Restored(Notice):
 
     checkpoint_id: CheckpointId
     savepoint: str
-    """The savepoint from which the checkpoint was just made; empty if it is the job's own."""
+    """The savepoint of which the checkpoint is a copy, made just now; empty if it is the job's own."""
 
 
 @dataclass(frozen=True)
 class ClockStepped(Notice):
-    """The wall clock was set, or differs from that of the driver before this one."""
+    """The wall clock was set, or differs from that of the previous driver."""
 
     step: Step
     milliseconds: int
@@ -273,13 +275,13 @@ class EpochFinished(Notice):
     stats: EpochStats
     checkpoint: CheckpointMetadata
     sync_ms: float
-    """The longest time of a task for writing its state."""
+    """The longest time that a task took to write its state."""
     subtasks: int
 
 
 @dataclass(frozen=True)
 class SavepointFailed(Notice):
-    """A savepoint could not be written; the job goes on."""
+    """A savepoint could not be written; the job continues."""
 
     request: SavepointRequest
     failure: Exception
@@ -294,11 +296,11 @@ class SavepointRefused(Notice):
 
 @dataclass(frozen=True)
 class PaceOfCheckpoints(Notice):
-    """How often checkpoints are taken from now on."""
+    """How often checkpoints will be taken."""
 
     settings: PaceSettings
     interval: float
-    """In seconds; if the settings have none, it follows from the cost of checkpoints."""
+    """In seconds; if not configured, derived from the cost of checkpoints."""
 
 
 @dataclass(frozen=True)

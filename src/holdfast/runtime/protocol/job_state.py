@@ -46,7 +46,7 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 }
 
 _AFTERWARDS = frozenset({events.SavepointRequested, events.RescaleRequested, events.PaceChanged, events.Cancel})
-"""Known to a job that is over, because its clients may not know yet."""
+"""Accepted from a job that is over, because its clients may not know that yet."""
 _ANY_TIME = _AFTERWARDS | {events.SavepointWritten}
 _UNDER_WAY = _ANY_TIME | frozenset(
     {

@@ -1,4 +1,4 @@
-"""CoordinatorMachine, the protocol of a job's driver as a pure state machine: events in, instructions out.
+"""CoordinatorMachine: the protocol of a job's driver as a pure state machine: events in, instructions out.
 
     TakeOver   this driver becomes the owner of the job and restores the latest completed checkpoint
     Recover    the output of that checkpoint becomes visible
@@ -12,7 +12,7 @@ A failed epoch is run again with the same input, from the same checkpoint, until
 up. Checkpoint n+1 is completed only after the output of n has been committed.
 
 The machine has no clock, threads, storage or connectors. `holdfast.runtime.driver.coordinator` carries out its instructions;
-tests/simulator does so on a simulated storage and a simulated broker.
+so does tests/simulator, on a simulated storage and broker.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = ["CoordinatorMachine"]
 _SWEEP_EVERY = 1000
 """Epochs between two sweeps for orphans."""
 _BESIDE = instructions.Delay, instructions.WriteSavepoint
-"""Instructions that the end of the job does not wait for."""
+"""Instructions for which the end of the job does not wait."""
 _ENDING = JobState.CANCELLING, JobState.STOPPING, JobState.FINISHED, JobState.CANCELED, JobState.FAILED
 
 
 class CoordinatorMachine:
-    """The decisions of one driver for one job. ``pace`` is the first one."""
+    """The decisions of one driver for one job. ``pace`` is the initial speed."""
 
     def __init__(self, plan: JobPlan, strategy: RestartStrategy, pace: Pace) -> None:
         self._plan = plan
@@ -103,9 +103,9 @@ class CoordinatorMachine:
         return self._completed is not None and self._committed < self._completed.checkpoint_id
 
     def handle(self, event: Event, now: Instant) -> list[Instruction]:
-        """Handle an event; returns the instructions that follow, in the order to start them.
+        """Handle an event; returns the resulting instructions, in the order in which to start them.
 
-        One that the job's state does not accept raises IllegalTransition, with the latest events.
+        An event that the job's state does not accept raises IllegalTransition, with the latest events.
         """
         self._now = now
         self._exchange.received(event, now.seconds)
@@ -149,7 +149,7 @@ class CoordinatorMachine:
             case Failed(instructions.Verify(), failure):
                 self._rescaling.refuse(str(failure))
             case _ if self.state in (JobState.RESTARTING, JobState.STOPPING):
-                pass  # running instructions end; no others follow
+                pass  # running instructions end, and none follow
             case events.Planned():
                 self._planned(event.inputs)
             case events.Confirmed() if event.epoch not in self._epochs:
@@ -165,14 +165,14 @@ class CoordinatorMachine:
             case Failed(instructions.Run(assignment), failure):
                 self._epoch_failed(self._epochs[assignment.epoch], failure, "")
             case Failed(instructions.Confirm(number), StorageError()) if number in self._epochs:
-                self._answer_failed_epoch(self._epochs[number])  # the next failure asks again
+                self._answer_failed_epoch(self._epochs[number])  # repeated after the next failure
             case Failed(_, failure):
                 self._job_failed(failure)
             case _:
-                pass  # the time has come for the next step
+                pass  # the next step is due
 
     def _advance(self) -> None:
-        """Give the instructions that are due. All decisions about overlap are here."""
+        """Give the instructions that are due. Everything about overlap is decided here."""
         self._advance_epochs()
         match self.state:
             case JobState.RUNNING:
@@ -236,7 +236,7 @@ class CoordinatorMachine:
 
     @property
     def _reads_no_more(self) -> bool:
-        """Whether the job stops with a savepoint of the completed checkpoint, or of one that drains it."""
+        """Whether the job reads no more: it stops with a savepoint of the completed checkpoint, or of one that drains it."""
         completed, left = self._completed, self._unaligned.waiting
         return completed is not None and not left and self._savepoints.stop_planning(completed.checkpoint_id)
 
@@ -266,7 +266,7 @@ class CoordinatorMachine:
         self._next_epoch = epoch_of(event.next_id)
         self._unaligned.restored(restored)
         if restored is not None:
-            self._clock.reached(restored.created_at)  # windows that have fired must not fill up again
+            self._clock.reached(restored.created_at)  # otherwise, windows that have fired could fill again
             self._savepoints.restored(restored.checkpoint_id)
             try:
                 self._plan = resumption.check_resumable(self._plan, restored, event.savepoint)
@@ -297,13 +297,13 @@ class CoordinatorMachine:
         self._rescaling.restarted()
         self._give(*self._pace.news())
         if self._completed is not None and not self._has_opened and not all(source.finished for source in self._sources):
-            # An epoch without input opens the tasks: a program that does not fit its state reads none.
+            # An epoch without input opens the tasks, so that a program that does not fit its state reads none.
             self._begin_without_input(ends=False)
 
     # epochs
 
     def _planned(self, inputs: Mapping[str, PlannedInput]) -> None:
-        """Begin an epoch if there is a reason for one."""
+        """Start an epoch if there is a reason for one."""
         if self._cancelled:
             return
         self._asked = int(1000 * self._now.steady)
@@ -352,7 +352,7 @@ class CoordinatorMachine:
         reports, epoch.reports = epoch.reports, ()
         sweep_from = None
         if epoch.number % _SWEEP_EVERY == 0 or self._on_trial:
-            # Background uploads may last many epochs; the files of those that begin now have this epoch's number.
+            # Background uploads may last many epochs; the file names of those that start now have this epoch's number.
             sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
         self._has_opened, self._completed, self._on_trial = True, epoch.checkpoint, False
         self._give(instructions.Commit(epoch.number, committables_of(epoch.checkpoint), sweep_from))
@@ -378,26 +378,26 @@ class CoordinatorMachine:
             self._savepoints.add(request, max(self._epochs, default=Epoch(0)))
 
     def _write_savepoint(self) -> None:
-        """Begin the next savepoint if the latest checkpoint qualifies and its output is visible."""
+        """Start the next savepoint if the latest checkpoint qualifies and its output is visible."""
         completed = self._completed
         if self._unaligned.waiting or self._awaits(instructions.WriteSavepoint):
             return  # savepoints are aligned: they have no channel state
         completing = any(epoch.state is EpochState.COMPLETING for epoch in self._epochs.values())
         if completing or completed is None or self._committed != completed.checkpoint_id:
-            return  # a completing checkpoint may displace the latest one before the savepoint holds it
+            return  # completion may displace the latest checkpoint before the savepoint holds it
         if (request := self._savepoints.next(completed.checkpoint_id, self._is_idle)) is not None:
             self._give(instructions.WriteSavepoint(completed.checkpoint_id, request, self._savepoints.drained))
 
     def _savepoint_failed(self, request: SavepointRequest, failure: Exception) -> None:
         self._give(instructions.SavepointFailed(request, failure))
         if self._savepoints.answered(request.number).drain and self.state is JobState.RUNNING:
-            self._life.to(JobState.RESTARTING)  # event time has ended in the tasks, and starts over
+            self._life.to(JobState.RESTARTING)  # event time has ended in the tasks, and must start over
 
     def _savepoint_written(self, number: int) -> None:
         stops = self._savepoints.answered(number).stop
         if stops and self.state is JobState.RUNNING:
             self._end(JobState.FINISHED)
-        elif stops:  # a later failure; the savepoint is complete nevertheless
+        elif stops:  # the job failed later; the savepoint is complete nevertheless
             self._cancel()
 
     # rescaling
@@ -425,7 +425,7 @@ class CoordinatorMachine:
     # failures and the end
 
     def _cancel(self) -> None:
-        """Let running instructions end, and begin no others."""
+        """Let running instructions end, and start no others."""
         self._cancelled = True
         match self.state:
             case JobState.CREATED:
@@ -448,23 +448,23 @@ class CoordinatorMachine:
             self._drop_idle_epochs()
 
     def _answer_failed_epoch(self, epoch: EpochInFlight) -> None:
-        """Decide whether the epoch is run again."""
+        """Decide whether to run the epoch again."""
         assert epoch.failure is not None
         if isinstance(epoch.failure, CorruptFile):
             self._damaged = True
-            self._job_failed(epoch.failure)  # an older checkpoint is used, if that is safe
+            self._job_failed(epoch.failure)  # an older checkpoint is used if that is safe
         elif self._starts_again(epoch.failure, epoch.task, epoch.traced):
             epoch.back_off()
 
     def _job_failed(self, failure: Exception) -> None:
-        """Go back to the log, or end."""
+        """Go back to the log, or end the job."""
         if is_bug(failure) or (isinstance(failure, CorruptFile) and not self._damaged):
-            self._stop(failure)  # for a damaged file, the log has looked for an intact checkpoint
+            self._stop(failure)  # in case of a damaged file, the log has already looked for an intact checkpoint
         elif self._starts_again(failure, "", traced=True):
             self._life.to(JobState.RESTARTING)
 
     def _starts_again(self, failure: BaseException, task: str, traced: bool) -> bool:
-        """Whether to try again after a delay; otherwise stop the job. ``traced``: a rerun would add nothing."""
+        """Whether to try again after a delay; if not, stop the job. ``traced``: a rerun would add nothing."""
         self._give(instructions.JobFailure(failure, task))
         if self._goes_back(failure, final=False):
             return False

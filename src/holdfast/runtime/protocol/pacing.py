@@ -1,6 +1,6 @@
-"""Decides when the next epoch begins, by the wanted checkpoint interval, and how much input it takes. Pure.
+"""Decides when the next epoch starts, by the target checkpoint interval, and how much input it takes. Pure.
 
-An epoch ends with a checkpoint, so both have one pace. Input accumulates until the next epoch begins.
+Every epoch ends with a checkpoint, so both have one pace. Input accumulates until the next epoch starts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from holdfast.runtime.protocol.instructions import PaceOfCheckpoints
 __all__ = ["CheckpointPace", "Pace"]
 
 _FIRST = 10_000
-"""Records of the first epoch: few, for early results."""
+"""Number of records in the first epoch: few, for early results."""
 _SMALLEST = 5_000
 _COLD_SECONDS = 1.0
-"""Approximate extra time of the first epoch, in seconds: processes start, and Java has compiled nothing yet."""
+"""Approximate extra duration of the first epoch, in seconds: processes start, and Java has not compiled anything yet."""
 _LATEST_COST = 0.1
 """The weight of the latest checkpoint in the average cost: bases and merges cost more, but are rare."""
 
@@ -27,7 +27,7 @@ _LATEST_COST = 0.1
 class Pace:
     """The measured speed of a job, and the budget of its next epoch.
 
-    An epoch costs a fixed time (scheduling, the barrier) and a time per record. Nearly empty epochs show the fixed time,
+    An epoch takes a fixed time (scheduling, the barrier) plus a time per record. Nearly empty epochs show the fixed time,
     the others the time per record. The budget is the number of records that fits the target duration.
     """
 
@@ -37,7 +37,7 @@ class Pace:
     seconds_per_record: float = 0.0
     """0 before the first epoch with records."""
     warm: bool = False
-    """Whether more than the first epoch was measured."""
+    """Whether any epoch after the first was measured."""
 
     def budget(self) -> int:
         """The maximum number of records of the next epoch."""
@@ -57,7 +57,7 @@ class Pace:
             return replace(self, seconds_per_record=measured)
         measured = max(seconds - self.fixed_seconds, seconds / 4) / records
         if measured < known:
-            # A lucky epoch must not cause a huge one; but a slow first epoch says little.
+            # One fast epoch must not cause a huge next one; but a slow first epoch says little.
             most = 4 if self.warm else 40
             return replace(self, seconds_per_record=max(measured, known / most), warm=True)
         # A short epoch says little about the speed of a long one.
@@ -66,7 +66,7 @@ class Pace:
 
 
 class CheckpointPace:
-    """When the next epoch may begin, and how many records it takes.
+    """When the next epoch may start, and how many records it takes.
 
     Args:
         settings: The user's settings.
@@ -91,7 +91,7 @@ class CheckpointPace:
         return self._settings.interval(self._cost)
 
     def change(self, interval_ms: int | None, min_pause_ms: int | None) -> list[PaceOfCheckpoints]:
-        """Change the given settings; an interval of 0: as the budget allows. Returns the news for the user."""
+        """Change the given settings (an interval of 0: as the budget allows); returns the news for the user."""
         if interval_ms is not None:
             self._settings = replace(self._settings, interval_ms=interval_ms or None)
         if min_pause_ms is not None:
@@ -100,7 +100,7 @@ class CheckpointPace:
         return self.news()
 
     def news(self) -> list[PaceOfCheckpoints]:
-        """The news for the user: the interval, if it was set, or if the cost has halved or doubled it since."""
+        """The news for the user: the interval, if it was configured, or has halved or doubled since the last news."""
         now, before = self.interval, self._told
         if now == before or (self._settings.interval_ms is None and before / 2 < now < before * 2):
             return []
@@ -108,7 +108,7 @@ class CheckpointPace:
         return [PaceOfCheckpoints(self._settings, now)]
 
     def wait(self, instant: Instant) -> float:
-        """The seconds until the next epoch may begin. A test with its own clock does not wait."""
+        """The seconds until the next epoch may start. A test with its own clock does not wait."""
         if instant.virtual is not None:
             return 0.0
         pause, interval = self._completed + self._settings.min_pause_ms / 1000, self._began + self.interval
@@ -119,13 +119,13 @@ class CheckpointPace:
         return replace(self._pace, target_seconds=self._settings.target(self._cost)).budget()
 
     def began(self, now: float, backlog: int) -> None:
-        """An epoch begins; ``backlog``: the records that it leaves. If there are any, the next epoch follows at once."""
+        """An epoch starts; ``backlog``: the records it leaves behind. If there are any, the next epoch follows at once."""
         self._began, self._behind = now, backlog > 0
 
     def completed(self, now: float, epoch: EpochStats, *, left: bool) -> list[PaceOfCheckpoints]:
         """An epoch's checkpoint is complete; ``left``: it has unprocessed input. Returns the news for the user."""
         self._completed = now
-        if self._checkpoints:  # the first one includes the requests of the start
+        if self._checkpoints:  # not the first one, which includes the requests of the start
             self._cost += max(_LATEST_COST, 1 / self._checkpoints) * (epoch.requests_cost - self._cost)
         self._checkpoints += 1
         self._pace = self._pace.after(epoch.records_in, epoch.duration_ms / 1000)

@@ -20,5 +20,5 @@ class RescaleRequest:
 
     @property
     def parallelism(self) -> int:
-        """The parallelism of all operators without one of their own."""
+        """The parallelism of all operators that do not set one."""
         return self.plan.settings.parallelism

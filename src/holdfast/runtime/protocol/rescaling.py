@@ -1,4 +1,4 @@
-"""Rescaling: the way of a running job from a request to another parallelism, or back. Pure.
+"""Rescaling: how a running job gets from a request to another parallelism, or back. Pure.
 
 requested   the epoch in flight ends
 aligned     an epoch without new input processes the channel state; the request is refused if some is left
@@ -25,17 +25,17 @@ __all__ = ["Next", "Rescaling"]
 
 
 class Next(Enum):
-    """What the machine does for the request."""
+    """The machine's next step for the request."""
 
     WAIT = "wait"
     ALIGN = "align"
-    """Begin an epoch without new input."""
+    """Start an epoch without new input."""
     GO_ON = "go on"
-    """The request is refused."""
+    """Continue: the request is refused."""
 
 
 class Rescaling:
-    """The request under way, if there is one.
+    """The current request, if any.
 
     Args:
         give: Gives an instruction.
@@ -64,7 +64,7 @@ class Rescaling:
             self._request = request
 
     def refuse(self, why: str) -> None:
-        """The job keeps its parallelism."""
+        """Refuse the request: the job keeps its parallelism."""
         assert self._request is not None
         self._give(instructions.RescaleRefused(self._request, why))
         self._forget()
@@ -82,7 +82,7 @@ class Rescaling:
         self.aligning = False
 
     def next(self, plan: JobPlan, completed: CheckpointMetadata | None, *, left: bool, alone: bool) -> Next | JobPlan:
-        """The next step for the request; the plan to adopt, if it is time for that.
+        """The next step for the request, or the plan to adopt if it is time.
 
         Args:
             plan: The plan of the job.

@@ -1,4 +1,4 @@
-"""Restart strategies: whether a failed job starts again, and when. Flink's four, with Flink's configuration keys.
+"""Restart strategies: whether a failed job starts again, and when. They are Flink's four, with Flink's configuration keys.
 
 Each is a pure state machine: `decide` takes its state, the time and the failure, and returns the decision and the next
 state. The coordinator waits, restarts and logs.
@@ -43,10 +43,10 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class RestartState:
-    """The memory of a strategy; a job begins with ``RestartState()``."""
+    """The memory of a strategy; a job starts with ``RestartState()``."""
 
     restarts: int = 0
-    """Restarts since the beginning or the last reset of the backoff."""
+    """Restarts since the start, or since the backoff was last reset."""
     backoff_ms: float = 0.0
     """The latest backoff without its jitter."""
     failures: tuple[int, ...] = ()
@@ -72,7 +72,7 @@ Decision = Restart | GiveUp
 
 
 class RestartStrategy(Protocol):
-    """Decides what follows a failure."""
+    """Decides what to do about a failure."""
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:
         """Decide about a failure at ``now_ms``; returns the decision and the next state."""
@@ -153,7 +153,7 @@ class ExponentialDelay:
 
 
 def is_bug(failure: BaseException) -> bool:
-    """Whether the error is a bug in Holdfast, which a restart would hit again.
+    """Whether the error is a bug in Holdfast, which a restart would meet again.
 
     The innermost frame decides: a restart may cure the same error in a client library or a user's connector.
     """

@@ -1,7 +1,7 @@
 """Whether a program can resume from a checkpoint, as far as the checkpoint's metadata shows. Pure.
 
-The driver refuses what is found here before it starts anything. Whether the types of states fit is only known when the
-operators have declared them, in the tasks.
+The driver refuses a program with any obstacle before it starts anything. Whether the types of states fit is known only when
+the operators have declared them, in the tasks.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _WITHOUT_CHANNEL_STATE = "stop the old program with a savepoint, which holds no 
 
 
 class Obstacle(NamedTuple):
-    """A difference that prevents it."""
+    """A difference that prevents the program from resuming."""
 
     uid: str
-    """Of the source, operator or sink; empty if there are several."""
+    """The uid of the source, operator or sink; empty if there are several."""
     reason: str
-    """With the remedy."""
+    """The difference, with the remedy."""
 
 
 def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> JobPlan:
@@ -53,7 +53,7 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: st
 
 
 def with_key_groups(plan: JobPlan, checkpoint: CheckpointMetadata) -> JobPlan:
-    """The plan with the checkpoint's number of key groups for each vertex for which the program sets none."""
+    """The plan with the checkpoint's number of key groups for each vertex whose number the program does not set."""
     vertices = tuple(_with_key_groups(vertex, checkpoint) for vertex in plan.vertices)
     return plan if vertices == plan.vertices else replace(plan, vertices=vertices)
 
@@ -74,9 +74,9 @@ class Unclaimed:
     name: str
     uid: str
     parallelism: int = 0
-    """In the checkpoint; 0 for sources and sinks."""
+    """Parallelism in the checkpoint; 0 for sources and sinks."""
     states: str = ""
-    """The states that an operator, which the program does have, has no use for."""
+    """The states that an operator of the program no longer uses."""
 
     def __str__(self) -> str:
         if self.kind == "operator":
@@ -99,7 +99,7 @@ def unclaimed(plan: JobPlan, checkpoint: CheckpointMetadata) -> list[Unclaimed]:
 
 
 def _unused(operator: OperatorCheckpoint, kinds: StateKind) -> str:
-    """The state of kinds that the program's operator has not, for messages: nothing would carry it on."""
+    """The operator's state, for messages, of kinds that the program's operator lacks: it would be lost."""
     keyed = any(next(each.handles(), None) for state in operator.subtasks for each in state.keyed)
     lists = (parts for state in operator.subtasks for name, parts in state.lists.items() if name != CHANNEL_STATE)
     listed = any(len(part) for parts in lists for part in parts)
@@ -120,7 +120,7 @@ def _sinks(plan: JobPlan) -> dict[str, Sink]:
 
 
 def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> Iterator[Obstacle]:
-    """Why the program cannot resume from the checkpoint, whose key groups the plan has: each difference with its remedy."""
+    """Why the program cannot resume from the checkpoint, whose key groups the plan has: each difference, with its remedy."""
     where = f"checkpoint {checkpoint.checkpoint_id}" if not savepoint else f"savepoint {savepoint}"
     where += f" of job {checkpoint.job_name!r}"
     if not savepoint and checkpoint.job_name != plan.name and JobPaths.of(checkpoint.job_name) == JobPaths.of(plan.name):
@@ -186,7 +186,7 @@ def _not_claimed(plan: JobPlan, checkpoint: CheckpointMetadata, where: str) -> I
 
 
 def _position(spec: SourceSpec, checkpoint: CheckpointMetadata, where: str) -> Iterator[Obstacle]:
-    """Why a source cannot go on from its stored position; one that has ended is not started again."""
+    """Why a source cannot continue from its stored position; a source that has ended is not started again."""
     stored = checkpoint.sources.get(spec.uid)
     if stored is None or stored.enumerator is None or has_finished(stored) or not isinstance(spec.source, JudgingSource):
         return
@@ -219,7 +219,7 @@ def _prepared(plan: JobPlan, checkpoint: CheckpointMetadata, where: str) -> Iter
 
 
 def committable_now(plan: JobPlan, committables: Sequence[Committable]) -> list[Committable]:
-    """The committables that the program's sinks can commit, of a checkpoint that it does not continue from."""
+    """The committables of a checkpoint that the program does not continue from, as far as its sinks can commit them."""
     sinks = _sinks(plan)
     found = []
     for each in committables:

@@ -54,9 +54,9 @@ class SavepointRequests:
         return request
 
     def stop_planning(self, completed: CheckpointId) -> bool:
-        """Whether the job reads no more input after this checkpoint.
+        """Whether the job must read no more input after this checkpoint.
 
-        An epoch that was planned before the request may have failed for good; then another one takes its place.
+        An epoch planned before the request may have failed for good; then another one takes its place.
         """
         return any(request.stop and planned <= completed for request, planned in self._waiting)
 
@@ -75,7 +75,7 @@ class SavepointRequests:
         self._drained_by = epoch
 
     def restored(self, checkpoint: CheckpointId) -> None:
-        """The job goes on from this checkpoint; an epoch after it did not happen."""
+        """The job continues from this checkpoint; later epochs did not happen."""
         if self._drained_by is not None and checkpoint < checkpoint_of(self._drained_by):
             self._drained_by = None
 

@@ -1,4 +1,4 @@
-"""SourceProgress: the position of a source, and the owner and event time of each of its splits. Pure."""
+"""SourceProgress: the position of a source, and the owner and event time of each split. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.runtime.protocol.events import PlannedInput
 __all__ = ["SourceProgress", "has_finished", "source_progress"]
 
 _SILENT_S = 10.0
-"""A split that has had no records for so many seconds, while others had some, is told to hold event time back."""
+"""Seconds without records, while other splits had some, after which a split is reported to hold event time back."""
 
 
 class SourceProgress:
-    """The coordinator's view of one source vertex. A split stays with its subtask, so its records keep their order."""
+    """The coordinator's view of one source vertex. A split stays with its subtask, so that its records keep their order."""
 
     def __init__(self, vertex: Vertex, spec: SourceSpec, restored: SourceState | None, dealt: int | None = None) -> None:
-        """``dealt``: the number of subtasks to which the splits of ``restored`` were dealt, if it does not tell itself."""
+        """``dealt``: the number of subtasks that the splits of ``restored`` were assigned to, if they do not record it."""
         self.vertex = vertex
         self.uid = spec.uid
         self.enumerator: Any = None if restored is None else restored.enumerator
@@ -48,9 +48,9 @@ class SourceProgress:
             for name, time in times.items():
                 self._splits[name] = SplitTime.of(time)
                 if time.get("dealt", dealt) in (None, vertex.parallelism):
-                    # The split stays under its subtask's watermark; that of another subtask may be far ahead.
+                    # The split must stay behind its subtask's watermark; another subtask's watermark may be far ahead.
                     self._owners[name] = time["owner"] % vertex.parallelism
-                else:  # all subtasks begin with the lowest watermark
+                else:  # all subtasks start with the lowest watermark
                     self._owners[name] = len(self._owners) % vertex.parallelism
         self._next_owner = len(self._owners)
 
@@ -62,12 +62,12 @@ class SourceProgress:
         return owner
 
     def asked(self, planned: PlannedInput | None, now: int) -> None:
-        """The source was asked for input: the splits that had none are silent since they had some.
+        """The source was asked for input: splits without any count as silent since they last had some.
 
-        Only this counts as silence, and not the time of failures, restores and slow functions, in which nobody asked.
+        Only this counts as silence; failures, restores and slow functions, during which nothing asks, do not.
 
         Args:
-            planned: Its answer; None: it has ended and was not asked.
+            planned: The source's answer; None: it has ended and was not asked.
             now: The time in ms, by the driver's monotonic clock.
         """
         if planned is None:
@@ -77,13 +77,13 @@ class SourceProgress:
         new.update(part.split for part in planned.input.ranges if part.split not in self._heard)
         self._heard.update(dict.fromkeys(new, now))
         for name in planned.held & self._heard.keys():
-            # It may have records. If it counted as idle, the others could overtake it, and its records would be late.
+            # It may have records. If it counted as idle, others could overtake it, which would make its records late.
             self._heard[name] = now
 
     def assignments(self, planned: PlannedInput) -> dict[TaskId, SourceAssignment]:
-        """The assignments of the subtasks for an epoch with this input, which follows the last completed one."""
+        """The subtasks' assignments for an epoch with this input, which follows the last completed epoch."""
         ranges: list[list[SplitRange]] = [[] for _ in range(self.vertex.parallelism)]
-        for part in planned.input.ranges:  # there may be ten thousand
+        for part in planned.input.ranges:  # there may be ten thousand parts
             ranges[self._own(part.split)].append(part)
             if part.split not in self._splits:
                 self._splits[part.split] = SplitTime(part.since)
@@ -141,14 +141,14 @@ class SourceProgress:
         return self._is_silent(name) or (generated is not None and generated.idle)
 
     def _is_silent(self, name: str) -> bool:
-        """Whether the split had no input for the idle timeout, when it was asked last."""
+        """Whether the split had no input for the idle timeout when it was last asked."""
         timeout, asked = self._idle_timeout_ms, self._asked
         return timeout is not None and asked is not None and asked - self._heard.get(name, asked) >= timeout
 
     def holding(self) -> dict[str, float]:
-        """The splits that hold event time back: others have had records since. By split: for how many seconds.
+        """The splits that hold event time back, and for how many seconds other splits have had records since.
 
-        Those of a source with an idle timeout do so only until it has passed.
+        In a source with an idle timeout, splits hold it back only until the timeout; those are left out.
         """
         if self._idle_timeout_ms is not None:
             return {}
@@ -164,7 +164,7 @@ class SourceProgress:
         return {name: seconds for name, seconds in silent.items() if times[name] == lowest}
 
     def next_idle(self) -> int | None:
-        """When the next split becomes idle, if it has no input when it is asked then: by the clock of `asked`, in ms."""
+        """When the next split becomes idle, unless it has input when asked then; in ms, by the clock of `asked`."""
         timeout = self._idle_timeout_ms
         if timeout is None:
             return None
@@ -183,9 +183,9 @@ def source_progress(plan: JobPlan, restored: CheckpointMetadata | None) -> list[
 
 
 def has_finished(stored: SourceState) -> bool:
-    """Whether a source had ended in a checkpoint: it is not started again."""
+    """Whether a source had ended in a checkpoint, so that it is not started again."""
     return bool(stored.watermarks.get(_FINISHED, {}).get("finished"))
 
 
 _FINISHED = "\x00finished"
-"""An entry in place of a split's name: the source has ended."""
+"""An entry in place of a split's name, which records that the source has ended."""

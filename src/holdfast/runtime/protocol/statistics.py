@@ -1,4 +1,4 @@
-"""Turns the plan and the tasks' reports into the figures of the job's metrics. Pure."""
+"""Turns the plan and the tasks' reports into the figures for the job's metrics. Pure."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
 def epoch_finished(
     plan: JobPlan, epoch: EpochInFlight, reports: Sequence[TaskReport], now: float, requests: Requests, interval: float
 ) -> tuple[EpochFinished, float]:
-    """The notice about a completed epoch, and the seconds that it took until ``now``.
+    """The notice of a completed epoch, and the seconds from its start to ``now``.
 
     Args:
         plan: The job.
         epoch: The epoch.
-        reports: Those of its tasks.
+        reports: The reports of its tasks.
         now: The time, in seconds.
-        requests: What the driver has asked of the checkpoint storage since the epoch before.
-        interval: The wanted time between two checkpoints, in seconds.
+        requests: The driver's requests to the checkpoint storage since the previous epoch.
+        interval: The target time between two checkpoints, in seconds.
     """
     seconds = now - epoch.started
     backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
@@ -154,7 +154,7 @@ def epoch_stats(
 
 
 def takeovers(plan: JobPlan, reports: Sequence[TaskReport]) -> list[StandbyStats]:
-    """The standby copies with which subtasks have come to other hosts."""
+    """The standby copies that subtasks have found on their new hosts."""
     return [_standby(plan, report.stood_by) for report in reports if report.stood_by is not None]
 
 
@@ -166,7 +166,7 @@ def _standby(plan: JobPlan, status: StandbyStatus) -> StandbyStats:
 
 
 def _longest(reports: Sequence[TaskReport]) -> dict[str, float]:
-    """By phase: the time of the task that spent most in it, in seconds."""
+    """By phase: the longest time that a task spent in it, in seconds."""
     longest: dict[str, float] = {}
     for report in reports:
         for name, spent in report.phases.items():
@@ -181,7 +181,7 @@ def _operator(chained: Chained, tasks: Sequence[TaskReport]) -> OperatorStats:
 
 
 def _sending(vertex: Vertex, tasks: Sequence[TaskReport]) -> list[OperatorStats]:
-    """What the outputs of the vertex took: key selectors, partitioning and frames."""
+    """The time taken by the vertex's outputs: key selectors, partitioning and frames."""
     if not any(chained.channels for chained in vertex.chain):
         return []
     return [OperatorStats(SENDING, "Sending", 1000 * sum(task.operator_seconds.get(SENDING, 0.0) for task in tasks))]

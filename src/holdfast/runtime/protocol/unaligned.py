@@ -1,4 +1,4 @@
-"""UnalignedCheckpoints: the deadlines of an epoch's subtasks, and the input of a job with channel state. Pure."""
+"""UnalignedCheckpoints: the deadlines of an epoch's subtasks, and how much input a job with channel state reads. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from holdfast.runtime.plan.task_messages import Deadline, TaskReport
 __all__ = ["ALIGNMENT_SECONDS", "UnalignedCheckpoints", "can_be_cut"]
 
 ALIGNMENT_SECONDS = 60.0
-"""How long a subtask may process what waits before the job is rescaled."""
+"""How long a subtask may process waiting input before the job is rescaled."""
 
 _REDISTRIBUTED = frozenset({Partitioning.HASH, Partitioning.REBALANCE, Partitioning.SHUFFLE})
-"""Channels whose frames can go to any parallelism: every sender has a channel to every receiver, and a record's receiver
-follows from its key or does not matter."""
+"""Channels whose frames can be redistributed to any parallelism: every sender has a channel to every receiver, and a
+record's receiver depends on its key alone, or does not matter.
+"""
 _SHARE = 1 / 3
-"""How much longer than the other subtasks a subtask may take, as a share of the rest of the epoch: an epoch takes at most so
-much longer because of one subtask."""
+"""How much longer than the typical subtask a subtask may take, as a share of the rest of the epoch. This is the most by
+which a single subtask lengthens an epoch.
+"""
 _SHARE_BEHIND = 1 / 10
-"""The same for a subtask with channel state: it is behind in every epoch, and each of them would be longer."""
+"""The same for a subtask with channel state: it is behind in every epoch, and would lengthen each of them."""
 _FULL_SPEED = 1 / 2
-"""The share of the bound up to which channel state does not slow the sources."""
+"""Channel state up to this share of its limit does not slow the sources."""
 _PATIENCE = 0.05
-"""Channel state waits so many seconds for new input, to be processed in one epoch with it."""
+"""Seconds that channel state waits for new input, to be processed together with it."""
 _SHORTEST = 0.02
-"""The shortest deadline in seconds: subtasks look at the clock about so often."""
+"""The shortest deadline, in seconds: subtasks check the clock about that often."""
 _LESS, _MORE = 0.7, 0.2
-"""The weight of the latest epoch in the averages, if it took less time and if it took more."""
+"""The weight of the latest epoch in the averages: if it took less time, and if it took more."""
 
 
 def can_be_cut(plan: JobPlan, vertex: Vertex) -> bool:
-    """Whether the vertex's input may become channel state: as in Flink, not that of pointwise or broadcast channels."""
+    """Whether the vertex's input may become channel state; as in Flink, not that of pointwise or broadcast channels."""
     channels = [c for sender in plan.vertices for chained in sender.chain for c in chained.channels if c.target == vertex.id]
     return bool(channels) and all(channel.partitioning in _REDISTRIBUTED for channel in channels)
 
@@ -40,9 +42,9 @@ def can_be_cut(plan: JobPlan, vertex: Vertex) -> bool:
 class UnalignedCheckpoints:
     """Decides how long the subtasks of each vertex process an epoch's input before the barrier overtakes the rest.
 
-    The deadline follows the other subtasks of the vertex: their typical time, and a share of the time that the rest of the
-    epoch takes anyway, which is small for a subtask with channel state. If it cuts the typical subtask, too, it doubles. It
-    is at least the aligned-checkpoint timeout, and else at most the target duration of epochs.
+    The deadline follows the other subtasks of the vertex: their typical time, plus a share of the time that the rest of the
+    epoch takes anyway, which is smaller for a subtask with channel state. It doubles if it cuts even the typical subtask. It
+    is at least the aligned-checkpoint timeout, and otherwise at most the target duration of epochs.
     """
 
     def __init__(self) -> None:
@@ -59,9 +61,9 @@ class UnalignedCheckpoints:
         """How long the subtasks of each vertex may process the next epoch's input.
 
         Args:
-            plan: The job. Vertices that are not in the answer process all of it.
+            plan: The job. Vertices without a deadline in the answer process all of it.
             aligned: Whether the checkpoint must have no channel state.
-            longest: Whether it should have none, so that subtasks may take `ALIGNMENT_SECONDS`.
+            longest: Whether it should have none, if possible, so that subtasks may take `ALIGNMENT_SECONDS`.
         """
         settings = plan.settings
         if aligned or settings.aligned_timeout_ms is None or settings.batch:
@@ -80,7 +82,7 @@ class UnalignedCheckpoints:
         }
 
     def budget(self, plan: JobPlan, records: int) -> int:
-        """The records of the next epoch, of ``records`` that the pace allows: fewer if too many are waiting; 0: none."""
+        """The number of records for the next epoch, at most ``records``: fewer if much channel state waits; 0: none."""
         room = (1 - self._largest / plan.settings.most_channel_state) / (1 - _FULL_SPEED)
         return max(1, int(records * min(1.0, room))) if room > 0 else 0
 
@@ -95,7 +97,7 @@ class UnalignedCheckpoints:
         self._largest = 0
 
     def completed(self, reports: Sequence[TaskReport], seconds: float) -> None:
-        """An epoch has taken ``seconds``."""
+        """An epoch has completed after ``seconds``."""
         self._largest = max((report.channel_state for report in reports), default=0)
         self.waiting = any(report.input_waits for report in reports)
         tasks: dict[int, list[tuple[float, bool]]] = {}
@@ -105,7 +107,7 @@ class UnalignedCheckpoints:
         for vertex, spent in tasks.items():
             spent.sort()
             typical, cut = spent[(len(spent) - 1) // 2]
-            if cut:  # the load of most subtasks has grown: that is no skew
+            if cut:  # the load of most subtasks has grown: that is not skew
                 self._typical[vertex] = 2 * typical
             else:
                 _average(self._typical, vertex, typical)
@@ -113,6 +115,6 @@ class UnalignedCheckpoints:
 
 
 def _average(averages: dict[int, float], vertex: int, value: float) -> None:
-    """Average, so that a slow epoch, such as the first one, is soon forgotten."""
+    """Update an average such that a slow epoch, for example the first one, is soon forgotten."""
     known = averages.get(vertex, value)
     averages[vertex] = known + (_LESS if value < known else _MORE) * (value - known)

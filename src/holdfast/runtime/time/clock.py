@@ -1,8 +1,8 @@
-"""Clock: the event time and the processing time of one operator, and what is late and over by its event time.
+"""Clock: the event time and the processing time of one operator, and what is late or over by its event time.
 
-Every operator has an event time of its own. It moves when a watermark is forwarded to the operator, which is after the
-operators before it have fired: their results come before the watermark that fired them. What an operator has fired is part
-of its state, so its event time is stored with it (`EventTime`), by key group.
+Every operator has its own event time. It advances when a watermark is forwarded to the operator, after the preceding
+operators have fired: their results come before the watermark that fired them. What an operator has fired is part of its
+state, so its event time is stored with it (`EventTime`), by key group.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class EventTime:
 
 @dataclass
 class Passing:
-    """The records that pass through the operators of a chain that share their watermarks."""
+    """The records passing through those operators of a chain that share their watermarks."""
 
     late_by: int = MIN_TIMESTAMP
-    """While late records pass: the watermark of their own split. Otherwise the least timestamp."""
+    """While late records pass, their own split's watermark; otherwise the minimum timestamp."""
 
 
 class _Ahead:
@@ -58,14 +58,14 @@ class _Ahead:
         self._watermarks = {group: watermark for first, last, watermark in times for group in range(first, last + 1)}
 
     def beyond(self, watermark: int) -> _Ahead | None:
-        """The key groups that are ahead of a watermark; None if there are none."""
+        """The key groups that are ahead of a watermark; None without any."""
         times = [time for time in self.times if time[2] > watermark]
         if len(times) == len(self.times):
             return self
         return _Ahead(times, self._max_parallelism) if times else None
 
     def of(self, keys: Iterable[Any]) -> list[int]:
-        """The event time of each key; the least timestamp for a key that is not ahead."""
+        """The event time of each key; the minimum timestamp for a key that is not ahead."""
         watermarks = self._watermarks
         return [watermarks.get(group, MIN_TIMESTAMP) for group in self._groups_of(list(keys))]
 
@@ -77,7 +77,7 @@ class _Ahead:
                 yield pair
 
     def parts(self, batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
-        """Cut a batch by the event time of its keys; the order of each key's elements stays."""
+        """Cut a batch by the event time of its keys; each key's elements keep their order."""
         assert batch.keys is not None
         keys, values = list(batch.keys), list(batch.values)
         stamps = None if batch.timestamps is None else list(batch.timestamps)
@@ -89,7 +89,7 @@ class _Ahead:
 
 @dataclass
 class Clock:
-    """The two times of an operator. They move only between batches."""
+    """The two times of an operator. They advance only between batches."""
 
     watermark: int = MIN_TIMESTAMP
     """Event time."""
@@ -150,6 +150,6 @@ class Clock:
     def passed(self) -> int:
         """The watermark that decides whether the current elements are late: the operator's, or that of their own split.
 
-        Whatever is to happen at a time up to this one is over for them: they are late for a window that goes then.
+        Anything due up to this time is over for them: they are late for a window that is removed by then.
         """
         return max(self.watermark, self.passing.late_by)

@@ -7,7 +7,7 @@ from enum import Enum
 __all__ = ["JobClock", "Step"]
 
 _TOLERANCE_MS = 60_000
-"""Steps of the wall clock below this size are followed at once, without a warning."""
+"""Smaller steps of the wall clock, in ms, are followed at once, without a warning."""
 _PATIENCE = 60.0
 """Seconds that a larger step forward must last before it is followed: most are mistakes that are soon corrected."""
 _HALF = 0.5
@@ -20,16 +20,16 @@ class Step(Enum):
     FORWARD = "forward"
     """It is not followed yet."""
     FOLLOWED = "followed"
-    """Processing time has jumped to the wall clock, which has stayed ahead."""
+    """Processing time has jumped to the wall clock, which stayed ahead."""
     BACK = "back"
-    """Processing time is ahead of the wall clock, and goes at half its speed until that has caught up."""
+    """Processing time is ahead of the wall clock, and runs at half speed until that has caught up."""
 
 
 class JobClock:
     """Processing time, in ms since 1970. It never goes back and never stands still.
 
-    It follows the wall clock, and moves by the monotonic clock where the wall clock is set: it follows a step forward once
-    that has lasted, and after a step back it goes at half its speed until the wall clock has caught up.
+    It follows the wall clock; while the wall clock has been set, it advances by the monotonic clock. A step forward is
+    followed once it has lasted; after a step back, processing time runs at half speed until the wall clock has caught up.
 
     >>> clock = JobClock()
     >>> for wall_ms, seconds in (1000, 0.0), (2000, 1.0), (3_602_500, 1.5), (3000, 2.0):
@@ -54,7 +54,7 @@ class JobClock:
         self._told_back = False
 
     def tick(self, wall_ms: int, seconds: float) -> Step | None:
-        """Move time on; returns a step of the wall clock that the user should know of, once.
+        """Advance time; returns a step of the wall clock that the user should know about, once.
 
         Args:
             wall_ms: The wall clock, in ms since 1970.
@@ -95,6 +95,6 @@ class JobClock:
         return Step.BACK
 
     def reached(self, time: int) -> None:
-        """Move time to at least this: a task or the checkpoint has reached it."""
+        """Advance time to at least this, because a task or the checkpoint has reached it."""
         if time > self.now:
             self.now, self._time = time, float(time)
