@@ -1,4 +1,4 @@
-"""Doorman: takes the next call of a task slot while the slot works."""
+"""Doorman: answers a task slot's callers while the slot works."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Message = tuple[int, int, bytes]
 
 
 class Doorman:
-    """Takes the next call of a task slot, in a thread, while the slot's main thread works.
+    """Accepts the next call of a task slot, in a thread, while the slot's main thread works.
 
-    The main thread may be in a user's function that takes long. A Spark task that calls is told that the slot works, so
-    that it waits, and does not replace the slot.
+    The main thread may be in a user's function for long. A Spark task that calls meanwhile is told that the slot works, so
+    that it waits and does not replace the slot.
 
     Args:
         listener: The slot's socket.
@@ -50,7 +50,7 @@ class Doorman:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                continue  # the caller has gone
+                continue  # the caller has left
             connection.settimeout(None)
             wire = Wire(connection)
             try:
@@ -60,6 +60,6 @@ class Doorman:
                 continue
             self.call = wire, message
             if message[0] == RUN:
-                with contextlib.suppress(WireClosed):  # the main thread meets it, too
+                with contextlib.suppress(WireClosed):  # the main thread will meet it, too
                     wire.send(WORKING)
                     wire.flush()

@@ -1,4 +1,4 @@
-"""What a task slot's process does, once `holdfast.runtime.slots.slot_starter_main` has forked it."""
+"""The main function of a task slot's process, after `holdfast.runtime.slots.slot_starter_main` has forked it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from holdfast.runtime.slots.slot_server import SlotServer
 __all__ = ["ignore_interrupts", "run_slot"]
 
 _SWITCH_INTERVAL = 0.001
-"""Seconds after which a thread lets another one run. The task gives the interpreter away with each read and write, and waits
-for it until then while a merge or an upload runs in the background."""
+"""Seconds after which a thread must let another one run. The task releases the interpreter with each read and write; while a
+merge or an upload runs in the background, it waits this long to get it back.
+"""
 
 
 def ignore_interrupts() -> None:
@@ -24,9 +25,9 @@ def ignore_interrupts() -> None:
 
 
 def run_slot(path: str, executor: int, lock: int) -> NoReturn:
-    """Be the slot until it is no longer needed, then end the process. For ``lock`` see `SlotServer`."""
+    """Run the slot until it is no longer needed, then end the process. For ``lock`` see `SlotServer`."""
     forbid_core_dumps()
-    # The slot's own log is its standard error, a file; the program's output goes to Spark's.
+    # The slot's own log goes to its standard error, a file; the program's output goes where Spark's goes.
     own = logging.StreamHandler(sys.stderr)
     own.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("holdfast")

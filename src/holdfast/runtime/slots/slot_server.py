@@ -1,4 +1,4 @@
-"""SlotServer: serves the calls in the process of a task slot (see `holdfast.runtime.host.slot`)."""
+"""SlotServer: serves calls in the process of a task slot (see `holdfast.runtime.host.slot`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from holdfast.runtime.host.wire import (
 )
 from holdfast.runtime.slots.doorman import Doorman, Message
 
-if TYPE_CHECKING:  # a slot listens before it has imported what it runs
+if TYPE_CHECKING:  # a slot listens before it imports what it runs
     from holdfast.runtime.slots.task_host import TaskHost
     from holdfast.runtime.task.early_restore import EarlyRestore
 
@@ -41,20 +41,20 @@ __all__ = ["SlotServer"]
 log = logging.getLogger("holdfast.slot")
 
 _ORPHAN_PATIENCE = 10.0
-"""Grace period for the end of a slot whose executor has ended, in seconds."""
+"""Seconds that a slot may take to end after its executor has ended."""
 _COLLECT_EVERY = 32
-"""Calls between two collections of young cyclic garbage (which also run while the slot is idle)."""
+"""Calls between two collections of young cyclic garbage; such collections also run while the slot is idle."""
 _COLLECT_ALL_EVERY = 4096
-"""Calls between two full garbage collections, for cycles that a program drops late. They take 0.5 s for a million rows."""
+"""Calls between two full garbage collections, for cycles that a program drops late. One takes 0.5 s with a million rows."""
 _IDLE_LIMIT = 900.0
 """Seconds without a call after which a slot ends; the next call starts it again."""
 
 
 class SlotServer:
-    """The server in a slot; runs one task at a time."""
+    """The server in a slot; it runs one task at a time."""
 
     def __init__(self, path: str, executor: int, lock: int | None = None) -> None:
-        """``lock``: a descriptor that keeps others from starting the same slot; closed once this one listens."""
+        """``lock``: a descriptor that keeps others from starting the same slot; it is closed once this one listens."""
         self._lock = lock
         self._path = path
         self._executor = executor
@@ -71,7 +71,7 @@ class SlotServer:
 
     def serve(self) -> None:
         """Serve until the slot is no longer needed."""
-        # Rows are many and long-lived: garbage is collected between calls, and mostly young objects only.
+        # Rows are many and long-lived, so garbage is collected between calls, and mostly among young objects.
         gc.disable()
         listener = listen(self._path)
         if self._lock is not None:
@@ -108,7 +108,7 @@ class SlotServer:
         return Wire(connection), None
 
     def _start_early(self, listener: socket.socket) -> tuple[Wire, Message] | None:
-        """Let later tasks of the epoch begin with their channel state until there is a call; returns it if there is one."""
+        """Let later tasks of the epoch start on their channel state until a call arrives; returns the call, if any."""
         host = self._host
         if host is None or not host.can_start_early:
             return None
@@ -127,7 +127,7 @@ class SlotServer:
         return time.monotonic() - self._last_call < _IDLE_LIMIT
 
     def _watch_executor(self) -> None:
-        """End with the executor, even during a call that hangs, to release locks and connections."""
+        """End with the executor, even during a call that hangs, so that locks and connections are released."""
         await_end(self._executor)
         self._orphaned = True
         time.sleep(_ORPHAN_PATIENCE)
@@ -179,7 +179,7 @@ class SlotServer:
             gc.collect(1)
 
     def _load(self, wire: Wire, started: str) -> bool:
-        """Load the job of this start, unless it is loaded; False if that fails, which the other side has been told."""
+        """Load the job of this start, unless it is loaded; False if that fails, after telling the other side."""
         if started == self._started and self._host is not None:
             return True
         if started in self._ended:

@@ -21,9 +21,9 @@ from holdfast.runtime.host.slot_starter import FORKS, Surroundings
 from holdfast.runtime.slots.slot_main import ignore_interrupts, run_slot
 
 _ASKED_WITHIN = 60.0
-"""The time (seconds) in which a starter gets its first request, and a request arrives."""
+"""Seconds within which a starter must get its first request, and each request must arrive."""
 _END_EVERY = 1.0
-"""How often (seconds) a starter looks whether its slots have ended."""
+"""Interval in seconds at which a starter checks whether its slots have ended."""
 
 
 _JOB = re.compile("[0-9a-f]{16}")
@@ -38,7 +38,7 @@ class _Starter:
         self._inode = os.stat(address).st_ino
 
     def fork_early(self, slots: Mapping[str, int]) -> None:
-        """Fork slots that nobody has asked for, by socket; each closes its lock when it listens."""
+        """Fork slots that nothing has asked for yet, given by socket; each closes its lock when it listens."""
         for path, lock in slots.items():
             if os.fork() == 0:
                 for other in slots.values():
@@ -49,7 +49,7 @@ class _Starter:
             os.close(lock)
 
     def serve(self) -> None:
-        """Fork the slots that are asked for, until none is left."""
+        """Fork slots on request, until none is left."""
         self._listener.settimeout(_END_EVERY if _has_children() else _ASKED_WITHIN)
         while True:
             try:
@@ -62,9 +62,9 @@ class _Starter:
                     self._answer(connection)
                 self._listener.settimeout(_END_EVERY)
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(self._address).st_ino == self._inode:  # else another one has taken its place
+            if os.stat(self._address).st_ino == self._inode:  # otherwise another starter has taken its place
                 os.unlink(self._address)
-        self._listener.close()  # who has connected meanwhile starts another one
+        self._listener.close()  # clients that have connected meanwhile start another starter
         _leave(os.path.dirname(self._address))
 
     def _answer(self, connection: socket.socket) -> None:
@@ -74,7 +74,7 @@ class _Starter:
                 path, surroundings = pickle.loads(asked.read())
             connection.sendall(FORKS)
         except (EOFError, OSError, pickle.UnpicklingError):
-            return  # it only looked whether somebody listens, has been killed, or waits no more
+            return  # the client only checked whether anyone listens, was killed, or stopped waiting
         if os.fork() == 0:
             self._be_slot(path, connection.detach(), surroundings)
 
@@ -95,16 +95,16 @@ class _Starter:
 
 
 def _leave(directory: str) -> None:
-    """Remove the directory of a job's slots on this host, unless another starter uses it or a log in it says something."""
+    """Remove the directory of a job's slots on this host, unless another starter uses it or a log in it has content."""
     job = os.path.dirname(directory)
     if not _JOB.fullmatch(os.path.basename(job)):
         return
-    with contextlib.suppress(OSError):  # another one may do the same, or begin just now: it makes the directory again
+    with contextlib.suppress(OSError):  # another starter may remove it too, or start now and create it again
         entries = list(os.scandir(directory))
         used = any(entry.name.startswith("starter-") and entry.name.endswith(".sock") for entry in entries)
         if not used and not any(entry.name.endswith(".log") and entry.stat().st_size for entry in entries):
             shutil.rmtree(directory)
-            os.rmdir(job)  # stays if the slots of another host are there
+            os.rmdir(job)  # stays if another host's slots use it
 
 
 def _has_children() -> bool:
@@ -135,7 +135,7 @@ def main() -> None:
         for module in ("holdfast.runtime.slots.task_host", *filter(None, modules.split(","))):
             importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # collections in the slots do not look at modules, and so do not copy their pages
+    gc.freeze()  # the slots' garbage collections then ignore modules, and so do not copy their pages
     starter = _Starter(address, socket.socket(fileno=int(listener)), int(executor))
     starter.fork_early(dict(zip(early[::2], map(int, early[1::2]))))
     starter.serve()

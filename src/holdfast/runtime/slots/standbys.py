@@ -1,10 +1,10 @@
-"""Standbys: the copies of state that a task slot keeps for subtasks of other hosts, up to date from the changelogs.
+"""Standbys: the copies of state that a task slot keeps up to date from the changelogs, for subtasks on other hosts.
 
-A standby is a task slot of a subtask on another host than the subtask's own. Its process has loaded the job, and a thread of
-it reads the changelogs. If the subtask comes to this host, it finds slot and copy, and reads only the rest of the log.
+A standby is a task slot of a subtask on a host that is not the subtask's. Its process has loaded the job, and a thread reads
+the changelogs. If the subtask moves to this host, it finds slot and copy, and reads only the rest of the log.
 
-The driver names in the assignment of a task those that stand by beside it. The task's slot passes this on to their slots,
-in a thread of its own: no epoch waits for a standby.
+In the assignment of a task, the driver names the slots that stand by on its host. The task's slot passes this on to them, in
+a thread of its own: no epoch waits for a standby.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["Standby", "StandbyNeighbours", "StandbyRequest", "Standbys"]
 log = logging.getLogger("holdfast.slot")
 
 _ROUND_S = 0.5
-"""Seconds between two looks at the log: so much is left to read when a subtask comes."""
+"""Seconds between two reads of the log: so much is left to read when the subtask moves here."""
 _RETRY_S = 5.0
 _REFRESH_S = 2.0
-"""A slot asks its neighbours this often at most, in seconds."""
+"""Minimum interval, in seconds, at which a slot asks its neighbours."""
 _FORGOTTEN_S = 900.0
-"""A standby that no neighbour asks for during this time, in seconds, ends."""
+"""Seconds after which a standby ends if no neighbour asks for it."""
 
 
 @dataclass(frozen=True)
 class StandbyRequest:
-    """What a slot asks another one of its host."""
+    """What a slot asks another slot on its host."""
 
     tasks: Sequence[TaskId]
     epoch: Epoch
     """The epoch that the asking slot has run."""
     generation: int
-    """The driver's."""
+    """The driver's generation."""
 
 
 class Standby:
@@ -67,7 +67,7 @@ class Standby:
 
     @staticmethod
     def of(setup: JobSetup, task: TaskId, directory: str) -> Standby:
-        """Begin to stand by. ``directory``: the job's local directory for state."""
+        """Start to stand by. ``directory``: the job's local directory for state."""
         vertex = next(vertex for vertex in setup.plan.vertices if vertex.id == task[0])
         groups = key_group_range(vertex.max_parallelism, vertex.parallelism, task[1])
         follow, settings = follower(setup, vertex), setup.plan.settings.state_backend.rocksdb
@@ -83,16 +83,16 @@ class Standby:
 
     @property
     def status(self) -> StandbyStatus:
-        """How far it is."""
+        """How current the copies are."""
         status, now = self._status, time.monotonic()
         return replace(status, lag_seconds=None if status.whole_at is None else now - status.whole_at)
 
     def renew(self) -> None:
-        """Note that it is wanted."""
+        """Record that the standby is still wanted."""
         self._until = time.monotonic() + _FORGOTTEN_S
 
     def stop(self) -> StandbyStatus:
-        """Give the copies up, and return how far they are."""
+        """Release the copies; returns how current they are."""
         self._ended.set()
         self._thread.join()
         status = self.status
@@ -108,7 +108,7 @@ class Standby:
         try:
             for copy in self._copies:
                 copy.catch_up(self._stopped)
-        except Exception as error:  # the subtask itself does without the copy
+        except Exception as error:  # the subtask itself does not need the copy
             if str(error) != self._failure:
                 self._failure = str(error)
                 log.warning(
@@ -152,7 +152,7 @@ class Standbys:
         self._taken: dict[TaskId, tuple[tuple[Epoch, int], StandbyStatus]] = {}
 
     def stand_by(self, task: TaskId) -> StandbyStatus:
-        """Stand by for a subtask, or go on with it."""
+        """Start to stand by for a subtask, or continue."""
         standby = self._standbys.get(task)
         if standby is None:
             standby = self._standbys[task] = Standby.of(self._setup, task, self._directory)
@@ -160,13 +160,13 @@ class Standbys:
         return standby.status
 
     def ran_lately(self, task: TaskId, epoch: Epoch) -> bool:
-        """Whether this slot has run the subtask itself in this epoch or the one before."""
+        """Whether this slot itself has run the subtask in this epoch or the previous one."""
         return task in self._ran and self._ran[task] >= epoch - 1
 
     def take(self, task: TaskId, epoch: Epoch, run: int) -> StandbyStatus | None:
-        """The subtask has come to this host: end its standby, and return how far it was; None: there was none.
+        """The subtask has moved to this host: end its standby; returns how current it was, or None without one.
 
-        All attempts of Spark at the same run of the epoch get the answer, because the reports of some are lost.
+        All of Spark's attempts at the same run of the epoch get this answer, because reports of attempts may be lost.
         """
         self._ran[task] = epoch
         standby = self._standbys.pop(task, None)
@@ -183,14 +183,14 @@ class Standbys:
 
 
 class StandbyNeighbours:
-    """The slots of this host that stand by for others, as a slot with tasks looks after them.
+    """The slots on this host that stand by for subtasks elsewhere, as seen by a slot with tasks.
 
     Args:
         directory: The job's sockets on this host.
         executor: The process with which slots end.
         started: Identifies the start of the job.
         setup: The job.
-        generation: The driver's.
+        generation: The driver's generation.
     """
 
     def __init__(self, directory: LocalDirectory, executor: int, started: str, setup: bytes, generation: int) -> None:
@@ -205,10 +205,10 @@ class StandbyNeighbours:
         self._thread: threading.Thread | None = None
 
     def refresh(self, wanted: Mapping[int, Sequence[TaskId]], epoch: Epoch) -> list[StandbyStatus]:
-        """Let neighbours stand by, in the background; returns what was known of them before.
+        """Let neighbours stand by, in the background; returns what was known about them before.
 
         Args:
-            wanted: By slot: the subtasks.
+            wanted: By slot, the subtasks to stand by for.
             epoch: The epoch that the asking slot has run.
         """
         if (self._thread is None or not self._thread.is_alive()) and time.monotonic() - self._asked > _REFRESH_S:
@@ -232,5 +232,5 @@ class StandbyNeighbours:
         self._found = found
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._closed = True

@@ -1,8 +1,8 @@
-"""Standstill: what a task slot tells of a task that does not go on.
+"""Standstill: how a task slot reports a stuck task.
 
-A task that stands still reports nothing: its function, a broker or the storage does not return. So a thread of the slot
-looks at the task every few seconds, and puts what it sees into the checkpoint storage, which driver and slots reach on any
-cluster. The driver looks there when an epoch lasts. In an epoch of a few seconds nothing is written.
+A stuck task reports nothing, because its function, a broker or the storage does not return. So a thread of the slot looks at
+the task every few seconds, and writes what it sees to the checkpoint storage, which driver and slots reach on any cluster.
+The driver looks there when an epoch takes long. An epoch of a few seconds writes nothing.
 """
 
 from __future__ import annotations
@@ -30,32 +30,35 @@ __all__ = ["LOOK_S", "TaskWatch"]
 log = logging.getLogger("holdfast.slot")
 
 LOOK_S = 3.0
-"""A task is looked at every so many seconds."""
+"""Seconds between two looks at a task."""
 _COMPUTES = 0.1
-"""A thread with a larger share of a processor's time computes, even where others want it, too."""
+"""A thread is computing if its share of a processor is larger, even if others want the processor too."""
 _RESTS = 0.05
-"""A process with a smaller share waits, in all of its threads: it computes, receives and writes nothing."""
+"""A process with a smaller share of a processor waits in all its threads: it neither computes nor receives or writes
+anything.
+"""
 _WAITS_PER_S = 200.0
-"""With more waits a second it does not stay in one, but goes on slowly. The client of Kafka looks 100 times a second whether
-its records have arrived."""
+"""Above this number of waits per second, the task is not stuck in one of them, but progresses slowly. Kafka's client checks
+100 times per second whether its records have arrived.
+"""
 _WAITS = "Holdfast waits"
 _SYSTEMS = {
     os.path.join("checkpoint", "stores"): "the checkpoint storage",
     os.path.join("host", "wire.py"): "Spark, which moves its records",
     os.path.join("connectors", "kafka"): "Kafka",
 }
-"""The systems that a wait is for, by the files of the frames that wait."""
+"""The systems waited for, by the file of a waiting frame."""
 
 
 class TaskWatch:
-    """Watches the task that a slot runs, in a thread. Used by the slot's main thread.
+    """Watches the task that a slot runs, in a thread. Called by the slot's main thread.
 
     Args:
         storage: The checkpoint storage.
-        path: Where to put what is seen.
+        path: Where to write what is seen.
         look_s: The seconds between two looks.
-        stuck: A file for the lines of all threads if this one gets no turn, as in a call that keeps Python's lock (the
-            GIL); empty otherwise. None: there is none.
+        stuck: A file that gets the current lines of all threads if the watching thread does not run, as during a call that
+            keeps Python's lock (the GIL), and is empty otherwise. None: no file.
     """
 
     def __init__(self, storage: Storage, path: str, look_s: float = LOOK_S, stuck: str | None = None) -> None:
@@ -74,7 +77,7 @@ class TaskWatch:
         threading.Thread(target=self._run, name="task-watch", daemon=True).start()
 
     def begin(self, epoch: int, vertex: str, subtask: int, operator: Callable[[], str]) -> None:
-        """A task begins; ``operator`` returns the name of the operator that runs just then."""
+        """A task starts; ``operator`` returns the name of the operator that runs at the moment."""
         with self._changed:
             self._base = sys._getframe(1).f_code
             self._task, self._began = (epoch, vertex, subtask, operator), time.monotonic()
@@ -106,7 +109,7 @@ class TaskWatch:
             os.close(self._stuck)
 
     def _expect_turn(self) -> None:
-        """Have the lines of all threads written unless this one gets another turn in time."""
+        """Have the lines of all threads written to the file unless this thread runs again in time."""
         if self._stuck is not None:
             if os.fstat(self._stuck).st_size:
                 os.ftruncate(self._stuck, 0)
@@ -156,10 +159,10 @@ class TaskWatch:
                 log.debug("what was told of a task that stood still remains: %s", error)
 
     def _at(self, innermost: FrameType | None, *, rests: bool) -> tuple[object | None, str]:
-        """What the task is at, equal as long as that goes on (None: nothing that lasts), and the line.
+        """What the task is doing, equal while it continues (None: nothing lasting), and the line.
 
-        While the same call of a function runs, its frame is the same object: a function that is slow and goes on has
-        another one each time. A wait of Holdfast's own may end and begin again, e.g. with each try of a request.
+        While the same call of a function runs, its frame is the same object; a function that is slow but progresses has
+        another frame each time. A wait of Holdfast's own may end and start again, e.g. with each attempt at a request.
         """
         function = _first_call(innermost, self._base)
         where = _place(innermost, function)
@@ -171,7 +174,7 @@ class TaskWatch:
         return (_WAITS if rests else None), where
 
     def _spent(self) -> tuple[float, float, float]:
-        """The processor seconds of the task's thread, those of all but this thread, and how often the task's has waited."""
+        """The processor seconds of the task's thread, and of all threads but this one; and the number of its waits."""
         used = time.clock_gettime(time.pthread_getcpuclockid(self._main))
         with open(f"/proc/self/task/{self._main_id}/status") as status:
             waits = next(int(line.split()[1]) for line in status if line.startswith("voluntary"))
@@ -186,7 +189,7 @@ class TaskWatch:
 
 
 def _first_call(innermost: FrameType | None, base: CodeType | None) -> FrameType | None:
-    """The outermost frame of the program's function that runs; None: none runs."""
+    """The frame of the program's outermost running function; None if none runs."""
     found, frame = None, innermost
     while frame is not None and frame.f_code is not base:
         if is_programs(frame.f_code.co_filename):
@@ -196,7 +199,7 @@ def _first_call(innermost: FrameType | None, base: CodeType | None) -> FrameType
 
 
 def _system(innermost: FrameType | None, base: CodeType | None) -> str:
-    """The system for which Holdfast waits; empty: it is not known."""
+    """The system that Holdfast waits for; empty if unknown."""
     frame = innermost
     while frame is not None and frame.f_code is not base:
         for part, system in _SYSTEMS.items():
@@ -207,7 +210,7 @@ def _system(innermost: FrameType | None, base: CodeType | None) -> str:
 
 
 def _place(innermost: FrameType | None, call: FrameType | None) -> str:
-    """The line at which the task is, with its text: that of the program's function, or else Holdfast's innermost one."""
+    """The line at which the task is, with its text: in the program's function, or else Holdfast's innermost line."""
     frame = call or innermost
     if frame is None:
         return "outside of Python"

@@ -26,7 +26,7 @@ from holdfast.runtime.task.time_slices import InterruptedSlices, TimeSlices
 __all__ = ["TaskHost"]
 
 _EARLY_PATIENCE = 10.0
-"""The most seconds between two calls of an epoch for which a subtask that has begun early stays open."""
+"""Seconds between two calls of an epoch for which a subtask that was started early stays open."""
 
 
 class TaskHost:
@@ -46,7 +46,7 @@ class TaskHost:
         Args:
             setup: The executor's broadcast.
             slots: The job's directory of sockets on this host.
-            early: State that was restored before; closed with this object.
+            early: State restored in advance; closed with this object.
             started: Identifies the start of the job.
             executor: The process with which the host's slots end.
             stuck: See `TaskWatch`.
@@ -62,7 +62,7 @@ class TaskHost:
         """The fields of messages by vertex id; None if the log is no JSON."""
         if first.plan.settings.log_as_json:
             log_as_json(logging.getLogger("holdfast"), sys.stderr)
-            log_as_json(logging.getLogger(), sys.stdout)  # messages of the program's functions
+            log_as_json(logging.getLogger(), sys.stdout)  # for messages of the program's functions
             job = {"job": first.plan.name, "job_id": first.job.job_id}
             self._log_fields = {vertex.id: {**job, "operator": vertex.name} for vertex in first.plan.vertices}
         directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
@@ -111,7 +111,7 @@ class TaskHost:
         if assignment.standbys:
             report.standbys = self._neighbours.refresh(assignment.standbys, assignment.epoch)
         for _ in frames:
-            continue  # the Spark task waits until all are read, also after a failure
+            continue  # the Spark task waits until all frames are read, even after a failure
         try:
             return pickle.dumps(report, 5)
         except Exception:
@@ -120,11 +120,11 @@ class TaskHost:
 
     @property
     def can_start_early(self) -> bool:
-        """Whether a later task of the slot can begin the epoch with channel state."""
+        """Whether a later task of the slot can start the epoch on channel state."""
         return any(task in self._subtasks and self._subtasks[task].can_start_early(at) for task, at in self._later.items())
 
     def start_early(self, stop: Callable[[], bool]) -> None:
-        """Let later tasks of the slot begin the epoch with channel state.
+        """Let later tasks of the slot start the epoch on channel state.
 
         Args:
             stop: Whether there is something else to do.
@@ -139,7 +139,7 @@ class TaskHost:
             del self._later[(vertex_id, number)]
 
     def give_up_early(self) -> None:
-        """Abort what has begun early, if the rest of the epoch does not come: its run may have failed, or gone elsewhere."""
+        """Abort tasks started early if the rest of the epoch does not come: its run may have failed, or moved elsewhere."""
         if time.monotonic() - self._last_call > _EARLY_PATIENCE:
             for subtask in self._subtasks.values():
                 subtask.give_up_early(None)
@@ -149,7 +149,7 @@ class TaskHost:
             set_process_log_fields(**self._log_fields[vertex_id], subtask=number, epoch=assignment.epoch)
 
     def may_stand_by(self, request: bytes) -> bool:
-        """Whether no later start of the job than that of the request is loaded."""
+        """Whether the job is loaded in no later start than that of the request."""
         wanted: StandbyRequest = pickle.loads(request)
         return wanted.generation >= self._generation
 
@@ -159,10 +159,10 @@ class TaskHost:
         found = []
         for task in wanted.tasks:
             if self._standbys.ran_lately(task, wanted.epoch):
-                continue  # it came to this host
+                continue  # the subtask has moved to this host
             subtask = self._subtasks.pop(task, None)
             if subtask is not None:
-                subtask.close()  # it went to another host, and this host keeps its copy
+                subtask.close()  # the subtask has moved to another host; this host keeps its copy
             found.append(self._standbys.stand_by(task))
         return pickle.dumps(found, 5)
 

@@ -1,7 +1,7 @@
 """Creates the AOT cache: ``python -m holdfast.runtime.spark.aot_training [PROCESS [JAVA]]``.
 
-A JVM runs a small Spark job and writes the cache when it ends. With the id of a process, the work begins after the end of
-that process, or after a minute. It has the lowest priority and may be killed at any moment.
+A JVM runs a small Spark job and writes the cache when it ends. Given the id of a process, the work starts when that process
+has ended, or after a minute. It has the lowest priority and may be killed at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["create", "make"]
 
 _PATIENCE_S = 60.0
 _EPOCHS = 30
-"""Jobs of two stages that the JVM runs; what it then knows of their methods is in the cache, too."""
+"""Number of jobs of two stages that the JVM runs; the cache also holds what it then knows about their methods."""
 _END_S = 300.0
 """Timeout for the JVM to write the cache, in seconds."""
 
@@ -45,7 +45,7 @@ def create(cache: AotCache, train: Callable[[Java, list[str]], None]) -> str:
 
     Args:
         cache: The cache.
-        train: Runs the program once with the JVM options that it is given, and ends it gracefully.
+        train: Runs the program once with the given JVM options, and ends it gracefully.
 
     Raises:
         OSError: the disk is full, or the directory is not writable.
@@ -95,7 +95,7 @@ def _train(java: Java, options: list[str]) -> None:
 
 @contextlib.contextmanager
 def _quiet_processes() -> Iterator[None]:
-    """Show what this process and its JVM write only if the work fails: a JVM names each class that it leaves out."""
+    """Show the output of this process and its JVM only if the work fails: a JVM names each class that it leaves out."""
     sys.stdout.flush()
     shown = [os.dup(1), os.dup(2)]
     with tempfile.TemporaryFile() as said:

@@ -1,6 +1,6 @@
-"""LevelTask: the Spark task of one partition of a level; it passes frames to the task slot and back.
+"""LevelTask: the Spark task for one partition of a level; it passes frames to the task slot and back.
 
-Each of Spark's workers imports this module before its first task, so it imports little.
+Each Spark worker imports this module before its first task, so it imports little.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def packed_calls(calls: Sequence[Sequence[bytes]]) -> str:
 
 @dataclass(frozen=True)
 class LevelTask:
-    """All tasks of a level, of one epoch or of any."""
+    """All tasks of a level, for one epoch or for any."""
 
     level: int
     last: bool
-    """Whether it is the last level, whose frames, all of them reports, go to the driver and not into a shuffle."""
+    """Whether it is the last level; its frames, which are all reports, go to the driver and not into a shuffle."""
     root: str
     """The setting ``io.tmp.dirs``."""
     job_id: str
@@ -52,9 +52,9 @@ class LevelTask:
     version: str = holdfast.__version__
     """The driver's version of Holdfast."""
     modules: Sequence[str] = ()
-    """What the program's modules import; the slots of a host share the memory of these."""
+    """Modules that the program's modules import; the slots of a host share their memory."""
     calls: Sequence[bytes] | None = None
-    """The pickled (assignment, vertex, subtask) of each partition; None: in the property of the Spark job."""
+    """The pickled (assignment, vertex, subtask) of each partition; None: they are in the property of the Spark job."""
 
     @property
     def calls_property(self) -> str:
@@ -62,11 +62,11 @@ class LevelTask:
         return f"holdfast.calls.{self.started}"
 
     def __call__(self, partition: int, items: Iterable[bytes], setup: Any) -> Iterator[bytes]:
-        """Run the task of a partition; yields its frames, each behind its shuffle key, and last its report.
+        """Run the task of a partition; yields its frames, each after its shuffle key, and finally its report.
 
         Args:
             partition: The partition.
-            items: Its frames, and those to forward to later levels; empty items are not frames.
+            items: Its frames, and frames to forward to later levels; empty items are not frames.
             setup: Spark's broadcast of the pickled JobSetup.
         """
         quicken()
@@ -92,7 +92,7 @@ class LevelTask:
         except ConfigurationError as error:
             from holdfast.runtime.plan.task_messages import TaskReport
 
-            # Returned as a report: Spark would only retry, and bury the error under its own.
+            # Errors are returned in a report: Spark would only retry, and bury the error under its own.
             _, vertex, subtask = pickle.loads(call)
             yield from self._sent(0, _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5)))
         for target, frame in passing:
@@ -124,10 +124,10 @@ def _report_frame(report: bytes) -> bytes:
 
 
 def quicken() -> None:
-    """Tune this worker for short tasks. Each task calls it first; it takes microseconds.
+    """Tune this worker for short tasks. Each task calls this first; it takes microseconds.
 
-    Over TCP the JVM's Nagle algorithm delays a small write until the previous one is acknowledged, which the kernel delays
-    by 40 ms by default. The kernel resets that option, so every task sets it again.
+    Over TCP, the JVM's Nagle algorithm delays a small write until the previous one is acknowledged, which the kernel delays
+    by up to 40 ms by default. The kernel resets that option, so every task sets it again.
     """
     _freeze(len(sys.modules))
     for connection in _connections():
@@ -138,17 +138,17 @@ def quicken() -> None:
 def _freeze(modules: int) -> None:
     """Exempt all loaded objects from garbage collection, which PySpark runs after every task.
 
-    Without a collection before: it would write to the memory that the worker shares with PySpark's daemon.
+    No collection precedes this: it would write to memory that the worker shares with PySpark's daemon.
 
     Args:
-        modules: The number of modules that are loaded; it is done again when there are more.
+        modules: The number of loaded modules; with more modules, the objects are frozen again.
     """
     gc.freeze()
 
 
 @functools.cache
 def _connections() -> tuple[socket.socket, ...]:
-    """The worker's TCP connections to its JVM, with TCP_NODELAY; empty if it uses a Unix socket."""
+    """The worker's TCP connections to its JVM, with TCP_NODELAY set; empty if it uses a Unix socket."""
     found = []
     for name in os.listdir("/dev/fd"):
         try:

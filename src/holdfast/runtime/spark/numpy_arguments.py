@@ -1,7 +1,7 @@
 """Keeps the driver from importing NumPy, Arrow and PySpark's test utilities.
 
-For each argument of a call to the JVM that is an object, PySpark 4 imports them to ask whether it is a NumPy array:
-a fifth of a second at the start, and 20 MB. An object can be one only if the program has imported NumPy.
+PySpark 4 imports them for each object passed to the JVM, to check whether it is a NumPy array: a fifth of a second at the
+start, and 20 MB. An object can be one only if the program has imported NumPy.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _CONVERTERS = ("NumpyArrayConverter", "NumpyScalarConverter")
 
 
 class _IfLoaded:
-    """One of PySpark's converters, asked once NumPy is loaded."""
+    """One of PySpark's converters, used only once NumPy is loaded."""
 
     def __init__(self, converter: Any) -> None:
         self._converter = converter
         self.convert = converter.convert
 
     def can_convert(self, argument: Any) -> bool:
-        """Whether the argument is NumPy's."""
+        """Whether the argument is a NumPy object."""
         return "numpy" in sys.modules and bool(self._converter.can_convert(argument))
 
 

@@ -1,8 +1,8 @@
 """Placement: keeps the tasks of a partition on one host, where their state is.
 
-An anchor is a cached RDD with one small block per partition. Spark prefers to run a task where its cached input is.
-United with the shuffled frames by the same partitioner, the anchor keeps each partition's tasks on the host of its block,
-epoch after epoch. Every host gets its fair share of the partitions; when executors come or go, few partitions move.
+An anchor is a cached RDD with one small block per partition. Spark prefers to run a task where its cached input is. United
+with the shuffled frames under the same partitioner, the anchor keeps each partition's tasks on the host of its block, epoch
+after epoch. Every host gets its fair share of the partitions; when executors come or go, few partitions move.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ __all__ = ["Placement", "neighbours", "place", "standby_hosts"]
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 5.0
-"""Seconds between two checks of the executors. A change counts if two checks see it: lost executors are often replaced."""
+"""Seconds between two checks of the executors. A change counts if two checks see it, because lost executors are often
+replaced.
+"""
 
 
 def place(
     width: int, cores: Mapping[str, int], before: Sequence[str] = (), standbys: Sequence[Sequence[str]] = ()
 ) -> list[str]:
-    """Choose a host for each partition: shares proportional to the hosts' cores, few moves.
+    """Choose a host for each partition: shares proportional to the hosts' cores, with few moves.
 
     >>> place(4, {"a": 1, "b": 1})
     ['a', 'b', 'a', 'b']
@@ -40,15 +42,15 @@ def place(
     Args:
         width: The number of partitions.
         cores: The number of executor cores on each host.
-        before: The present hosts of the partitions; empty at first.
-        standbys: The hosts with standby copies of each partition's state, to which those that must move go first.
+        before: The current hosts of the partitions; empty at first.
+        standbys: The hosts with standby copies of each partition's state; partitions that must move go there first.
     """
     total = sum(cores.values())
     if not total:
         return []
     held = Counter(host for host in before if host in cores)
     shares = {host: width * count // total for host, count in cores.items()}
-    # The remainder goes to the hosts whose share was rounded down, first to those that hold more, so that less moves.
+    # The remainder goes to hosts whose share was rounded down, first to those that already hold more, so that less moves.
     cut = {host: rest for host, count in cores.items() if (rest := width * count % total)}
     order = sorted(cut, key=lambda host: (-(held[host] > shares[host]), -cut[host], host))
     for host in order[: width - sum(shares.values())]:
@@ -69,7 +71,7 @@ def place(
 
 
 def standby_hosts(hosts: Sequence[str], replicas: int, before: Sequence[Sequence[str]] = ()) -> list[list[str]]:
-    """Choose the hosts of each partition's standby copies: other ones than its own, evenly loaded, few moves.
+    """Choose the hosts of each partition's standby copies: not its own, evenly loaded, with few moves.
 
     >>> standby_hosts(["a", "b", "c", "a"], 1)
     [['b'], ['a'], ['a'], ['c']]
@@ -77,9 +79,9 @@ def standby_hosts(hosts: Sequence[str], replicas: int, before: Sequence[Sequence
     [['c'], ['c'], ['b'], ['b']]
 
     Args:
-        hosts: The hosts of the partitions. Only these have standby copies: tasks look after them.
-        replicas: The number of copies of a partition; fewer if there are not as many other hosts.
-        before: The present hosts of the copies.
+        hosts: The hosts of the partitions. Only these get standby copies, because tasks look after the copies.
+        replicas: The number of copies of a partition; fewer if there are too few other hosts.
+        before: The current hosts of the copies.
     """
     present = set(hosts)
     chosen = [
@@ -98,7 +100,7 @@ def standby_hosts(hosts: Sequence[str], replicas: int, before: Sequence[Sequence
 
 
 def neighbours(hosts: Sequence[str], standbys: Sequence[Sequence[str]]) -> list[list[int]]:
-    """By partition: the partitions whose standby copies its tasks look after, on its host.
+    """For each partition: the partitions whose standby copies its tasks look after, on its host.
 
     >>> neighbours(["a", "b", "a"], [["b"], ["a"], ["b"]])
     [[], [0, 2], [1]]
@@ -144,21 +146,21 @@ class Placement:
         return self._anchors[width]
 
     def stage(self, width: int, frames: Any) -> Any:
-        """The input of a stage, an RDD of the JVM: the partitioned frames, where the partitions are."""
+        """The input of a stage, an RDD of the JVM: the partitioned frames, on the partitions' hosts."""
         if self._local:
             return frames.rdd()
         return self._beside(self._anchors[width], frames).rdd()
 
     def _beside(self, anchor: Any, partitions: Any) -> Any:
-        """An anchor's partitions united with others, an RDD of the JVM: Spark computes them where the anchor is."""
+        """Unite an anchor's partitions with others, as an RDD of the JVM, which Spark computes where the anchor is."""
         blocks = anchor.toJavaRDD()
         united = gateway(self._context).new_array(jvm(self._context).JavaRDD, 3)
-        # Twice: Spark takes the host preferred by most inputs of the union, and a shuffle may prefer any host.
+        # Twice: Spark takes the host that most inputs of the union prefer, and a shuffle may prefer any host.
         united[0], united[1], united[2] = blocks, blocks, partitions
         return java_context(self._context).union(united)
 
     def neighbours(self, width: int) -> list[list[int]]:
-        """By partition: the partitions whose standby copies its tasks look after."""
+        """For each partition: the partitions whose standby copies its tasks look after."""
         return neighbours(self._hosts[width], self._standbys[width]) or [[] for _ in range(width)]
 
     def follow_executors(self) -> None:
@@ -184,13 +186,14 @@ class Placement:
         self.arrangement += 1
         for width in self._widths:
             hosts = self._hosts[width] = place(width, self._cores, self._hosts[width], self._standbys[width])
-            if self._local:  # one host: no placement, and no Spark job to wait for
+            if self._local:  # one host: nothing to place, and no Spark job to wait for
                 self._anchors[width] = java_context(self._context).parallelize([b""] * width, width).rdd()
                 continue
             copies = self._standbys[width] = standby_hosts(hosts, self._replicas, self._standbys[width])
             anchor = self._anchors[width] = self._anchor(width, [[host] for host in hosts])
             if any(copies):
-                # Spark prefers the host of a cached block, and if it is lost, that of the map output: the standby's.
+                # Spark prefers the host of a cached block; if that is lost, the host of the map output, which is the
+                # standby's.
                 self._anchors[width] = self._anchor(width, [own or [host] for own, host in zip(copies, hosts)], anchor)
                 anchor.unpersist(False)
         if self._replicas and not any(map(any, self._standbys.values())):
@@ -202,15 +205,15 @@ class Placement:
             )
 
     def _anchor(self, width: int, outputs: Sequence[Sequence[str]], beside: Any = None) -> Any:
-        """An anchor whose blocks are where those of another one are.
+        """Create an anchor whose blocks are where those of another one are.
 
         Args:
-            width: Its number of partitions.
-            outputs: By partition: the hosts of the map output that the block is made of.
+            width: The number of partitions.
+            outputs: By partition, the hosts of the map output from which the block is made.
             beside: The other anchor; None: the blocks are where their map output is.
         """
         java: Any = jvm(self._context)
-        # The only map output for a partition is on its hosts, so Spark runs (and caches) the reduce task there.
+        # A partition's only map output is on its hosts, so Spark runs the reduce task there, and caches its block there.
         located = [(number, host) for number, hosts in enumerate(outputs) for host in hosts] or [
             (n, "") for n in range(width)
         ]
@@ -221,11 +224,11 @@ class Placement:
         pairs = java.PairwiseRDD(raw_pairs(keyed).rdd()).asJavaPairRDD()
         anchor = java.PythonRDD.valueOfPair(pairs.partitionBy(java.PythonPartitioner(width, id(int)))).rdd()
         anchor.setName(f"{self._name}: placement").cache()
-        (anchor if beside is None else self._beside(beside, anchor.toJavaRDD())).count()  # makes the blocks
+        (anchor if beside is None else self._beside(beside, anchor.toJavaRDD())).count()  # computes the blocks
         return anchor
 
     def _located(self, hosts: Sequence[str]) -> RDD[Any]:
-        """An RDD with one partition per host, computed on these hosts if they have executors."""
+        """An RDD with one partition per host, computed on that host if it has executors."""
         java: Any = jvm(self._context)
         located = java.java.util.ArrayList()
         for host in hosts:

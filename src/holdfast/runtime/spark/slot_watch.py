@@ -1,7 +1,7 @@
 """SlotWatch: reports for a task slot that cannot report what its task is doing.
 
-A slot whose process is stopped runs no thread, and so does one that is in a call that does not give up Python's lock (the
-GIL). The Spark worker that waits for it sees both.
+A slot runs no thread if its process is stopped, or if it is in a call that keeps Python's lock (the GIL). The Spark worker
+that waits for it detects both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # much for a worker to import, which seldom needs it
+if TYPE_CHECKING:  # slow to import, and rarely needed by a worker
     from holdfast.runtime.host.slot import SlotClient
 
 __all__ = ["SlotWatch", "fault_of"]
@@ -30,7 +30,7 @@ _LASTS_S = 5.0
 class _Call:
     client: SlotClient
     setup: Callable[[], bytes]
-    """Gives the executor's broadcast."""
+    """Returns the executor's broadcast."""
     call: bytes
     """The pickled (assignment, vertex, subtask)."""
     began: float
@@ -38,7 +38,7 @@ class _Call:
 
 
 class SlotWatch:
-    """Watches the calls of a Spark worker to its slots, one at a time, in a thread that begins with the first."""
+    """Watches the calls of a Spark worker to its slots, one at a time, in a thread that starts with the first call."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -89,11 +89,11 @@ class SlotWatch:
 
 
 def fault_of(process: int, stuck: str) -> tuple[str, str] | None:
-    """Why a slot's process cannot report what it is doing, and its current line, if known; None: it can.
+    """Why a slot's process cannot report what it is doing, and its current line, if known; None if it can.
 
     Args:
-        process: Its id.
-        stuck: The file in which it has its lines written if it does not come to say otherwise.
+        process: The process id.
+        stuck: The file that gets the slot's current lines if the slot does not prevent it in time.
     """
     try:
         with open(f"/proc/{process}/stat") as stat:
@@ -113,7 +113,7 @@ def fault_of(process: int, stuck: str) -> tuple[str, str] | None:
 
 
 def _tell(call: _Call, fault: str, where: str) -> Callable[[], None]:
-    """Tell the driver; returns what takes it back."""
+    """Report to the driver; returns a function that withdraws the report."""
     import pickle
 
     import msgspec

@@ -1,7 +1,7 @@
-"""Runs an epoch as one Spark job: its assignment in, the reports of its tasks out.
+"""Runs an epoch as one Spark job: takes its assignment, returns the reports of its tasks.
 
-Each level of the plan is a stage. Its tasks pass their frames through the task slots of their partitions; Spark moves
-the frames between the stages, retries tasks that die, and prefers the host where a partition's slot is.
+Each level of the plan is a stage. Its tasks pass their frames through the task slots of their partitions; Spark moves frames
+between stages, retries tasks that die, and prefers the host with a partition's slot.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ R = TypeVar("R")
 
 _VARIABLE = "spark.executorEnv."
 _LONGEST_NAME = 200
-"""Characters in the name of a stage."""
+"""The most characters in the name of a stage."""
 _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need and must not know."""
 IMPORTED_EARLY = ("holdfast.datastream", "holdfast.datastream.connectors.kafka", "holdfast.table", "holdfast.cep")
-"""Modules that a program's modules import, so that its slots do, too: once for all slots of a host."""
+"""Modules that programs import; slots import them in advance, once for all slots of a host."""
 _WITH_LIBRARIES = ("holdfast.datastream.connectors.kafka",)
-"""Those of them that import libraries."""
+"""Those among them that import libraries."""
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
-    """Start the job's slots while a local Spark starts; its workers would start them one after the other."""
+    """Start the job's slots while a local Spark starts; its workers would start one slot after the other."""
     executor = jvm_process()
     if executor is None or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         return
@@ -93,14 +93,14 @@ def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], Che
 
     Args:
         plan: The job.
-        job_id: Its id.
+        job_id: The job's id.
         uri: The checkpoint storage.
         newest: Looks up the checkpoint to restore; None: no checkpoint.
     """
     directory = slot_directory(plan.settings.temporary_directory, job_id)
     subtasks = _keyed_subtasks(plan)
     if plan.settings.changelog is not None:
-        return  # an older driver's transactions may be open: its successor ends them at the take-over
+        return  # an older driver's transactions may be open; its successor ends them at the take-over
     if not subtasks or plan.settings.state_backend.kind != ROCKSDB or not os.path.isdir(directory.path):
         return
 
@@ -109,7 +109,7 @@ def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], Che
             checkpoint = newest()
             if checkpoint is not None:
                 _restore_early(plan, directory, uri, checkpoint, subtasks)
-        except Exception:  # the take-over will hit it again, and reports it
+        except Exception:  # the take-over will meet the error again, and report it
             log.debug("no state was restored early", exc_info=True)
 
     threading.Thread(target=restore, name="early-restore", daemon=True).start()
@@ -164,8 +164,8 @@ def pickled_calls(
     Args:
         plan: The job.
         assignment: The epoch.
-        neighbours: By width: the slots for which each slot's host stands by.
-        keyed: The tasks with keyed state, which has standby copies.
+        neighbours: Returns, for a number of slots, the slots for which each slot's host stands by.
+        keyed: The tasks with keyed state, which have standby copies.
     """
     calls = []
     levels = [[(v.id, n) for v in plan.at(level) for n in range(v.parallelism)] for level in range(plan.levels)]
@@ -184,7 +184,7 @@ def pickled_calls(
 def _part_of(
     assignment: EpochAssignment, task: TaskId, later: Sequence[TaskId], standbys: dict[int, list[TaskId]]
 ) -> EpochAssignment:
-    """One task's part of the assignment, with the later tasks and the standby copies of its slot."""
+    """The part of the assignment for one task, with its slot's later tasks and standby copies."""
     return replace(
         assignment,
         standbys=standbys,
@@ -195,7 +195,7 @@ def _part_of(
 
 
 def epoch_tasks(context: SparkContext, job_id: str) -> SparkTasks:
-    """The running and the waiting tasks of a job's epoch in Spark. Asks the JVM."""
+    """The running and waiting tasks of a job's epoch in Spark. Asks the JVM."""
     tracker = context.statusTracker()
     of_the_job = tracker.getJobIdsForGroup(_group(job_id))
     jobs = [tracker.getJobInfo(job) for job in set(tracker.getActiveJobsIds()).intersection(of_the_job)]
@@ -222,7 +222,7 @@ class SparkExecutor:
         self.root = setup.plan.settings.temporary_directory
         self.job_id = setup.job.job_id
         self.started = setup.started
-        # Tasks on the driver's machine find the program's own modules where the driver finds them.
+        # On the driver's machine, tasks find the program's own modules where the driver finds them.
         python_path = sys.path if is_local(context.master) else []
         packed = (pack_files(setup.plan.config), Dependencies.pack(setup.plan.config))
         stored = pickle.dumps((python_path, *packed, pickling.dumps_program(setup), JobOutline.of(setup)), 5)
@@ -272,11 +272,11 @@ class SparkExecutor:
         self._context.cancelJobGroup(self._group)
 
     def each(self, task: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Run a function for each item in Spark's workers, beside the epochs, with half of the cores at most.
+        """Run a function for each item in Spark's workers, while epochs run, with at most half of the cores.
 
         Args:
-            task: The function. It, the items and its results are pickled.
-            items: What it is run for.
+            task: The function. The function, the items and the results are pickled.
+            items: The arguments of its calls.
         """
 
         def run(_: int, pickled: Iterable[bytes]) -> Iterator[bytes]:
@@ -293,15 +293,15 @@ class SparkExecutor:
             return [pickle.loads(result) for result in given.mapPartitionsWithIndex(portable(run)).collect()]
 
     def stop_each(self) -> None:
-        """Let `each` fail soon."""
+        """Make `each` fail soon."""
         self._context.cancelJobGroup(f"{self._group}-savepoint")
 
     def close(self, successor: JobPlan | None = None) -> None:
         """End the job's slots and free its resources in Spark.
 
         Args:
-            successor: What the job goes on with. The slots that it needs keep their processes if it is another plan than
-                that of this executor; after a failure, with the same plan, none of them does.
+            successor: The plan with which the job continues, if it does. If that differs from this executor's plan, the
+                slots it needs keep their processes; after a failure, with the same plan, none does.
         """
         root, job_id, width, started = self.root, self.job_id, max(self._widths), self.started
         kept = 0 if successor is None or successor is self._given else max(_widths(successor))

@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 _OWN_ARCHIVE = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClassesAtExit")
-"""Options of users with their own class archive."""
+"""Options with which users configure a class archive of their own."""
 
 
 _OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
-"""The garbage collector: Java's own choice, G1, takes a third more processor time for passing frames on."""
+"""The garbage collector. Java's own choice, G1, takes a third more processor time to pass frames on."""
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 PYTHON_DAEMON = "holdfast.runtime.spark.pyspark_daemon"
 TEMPORARY_DIRECTORIES = "io.tmp.dirs"
@@ -64,7 +64,7 @@ _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
 }
 """Settings that speed up short epochs, and the Spark release that introduced them."""
 _FIRST_WORKERS = 2
-"""Workers to start early. Few: each takes a core that the start needs as well."""
+"""Workers to start early. Few, because each takes a core that the start also needs."""
 _known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 """Contexts that were started here."""
 _advised: weakref.WeakSet[SparkContext] = weakref.WeakSet()
@@ -79,7 +79,7 @@ class _Start:
     jvm: Jvm
     cache: AotCache
     cached: bool
-    """Whether it started with the cache."""
+    """Whether it was started with the cache."""
 
 
 _begun: _Start | None = None
@@ -87,10 +87,10 @@ _begun: _Start | None = None
 
 
 def refuse_connect(given: object, call: str) -> None:
-    """Refuse a session of Spark Connect, and a DataFrame of one.
+    """Refuse a session of Spark Connect, or a DataFrame of such a session.
 
     Raises:
-        ConfigurationError: it is of Spark Connect.
+        ConfigurationError: it belongs to Spark Connect.
     """
     if ".connect." in type(given).__module__:
         what = "a session" if type(given).__name__ == "SparkSession" else "a DataFrame of a session"
@@ -102,7 +102,7 @@ def refuse_connect(given: object, call: str) -> None:
 
 
 def _is_remote_client() -> bool:
-    """Whether PySpark refuses to start a SparkContext, as this process has a session of a Connect server elsewhere."""
+    """Whether PySpark refuses to start a SparkContext because this process has a session of a remote Connect server."""
     return "SPARK_CONNECT_MODE_ENABLED" in os.environ and "SPARK_LOCAL_REMOTE" not in os.environ
 
 
@@ -162,7 +162,7 @@ def _start_workers(context: SparkContext) -> None:
     try:
         width = min(context.defaultParallelism, _FIRST_WORKERS)
         context.parallelize(range(width), width).mapPartitionsWithIndex(portable(task)).count()
-    except Exception:  # the first epoch will hit it again, and reports it
+    except Exception:  # the first epoch will meet the error again, and report it
         log.debug("Spark's workers could not be started early", exc_info=True)
 
 
@@ -174,7 +174,7 @@ def jvm_process() -> int | None:
 def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
     given = _submitted() | {key: value for key, value in config.items() if key.startswith("spark.")}
     master = given.get("spark.master", "local[*,4]")
-    # The workers run this Python, with its packages, unless the user configures another.
+    # Workers run this Python, with its packages, unless the user configures another one.
     os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -182,7 +182,7 @@ def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
             given = {"spark.python.daemon.module": PYTHON_DAEMON, **given}
     settings = started_settings(master, config.get(TEMPORARY_DIRECTORIES, ""))
     if is_local(master) and _chooses_collector(given):
-        settings[_OPTIONS] = settings[_OPTIONS].removeprefix(_COLLECTOR)  # a JVM refuses two
+        settings[_OPTIONS] = settings[_OPTIONS].removeprefix(_COLLECTOR)  # a JVM refuses two collectors
     return {**settings, **given, "spark.app.name": name, "spark.master": master}
 
 
@@ -193,7 +193,7 @@ def _chooses_collector(given: Mapping[str, str]) -> bool:
 
 
 def left_open(settings: Mapping[str, str]) -> str:
-    """What a Spark with these settings leaves open to other users, with the remedy; empty: nothing."""
+    """What a Spark with these settings leaves open to other users, with the remedy; empty if nothing."""
     found = [each for each in (_open_ports(settings), _open_interface(settings), _open_events(settings)) if each]
     if not found:
         return ""
@@ -205,7 +205,7 @@ def _open_interface(settings: Mapping[str, str]) -> tuple[str, str] | None:
     if settings.get("spark.ui.enabled", "true").lower() != "true" or settings.get("spark.ui.filters"):
         return None
     if "true" in (settings.get("spark.acls.enable", "").lower(), settings.get("spark.ui.acls.enable", "").lower()):
-        return None  # a filter decides who is let in; Spark's own platforms add one
+        return None  # a filter decides who is admitted; Spark's own platforms add one
     return "its web interface shows its settings and stack traces to whoever reaches it", "set spark.ui.enabled=false"
 
 
@@ -213,7 +213,7 @@ def _open_events(settings: Mapping[str, str]) -> tuple[str, str] | None:
     if not _logs_events(settings):
         return None
     directory = settings.get("spark.eventLog.dir", "file:///tmp/spark-events").removeprefix("file://")
-    with contextlib.suppress(OSError):  # in a store, or missing yet: its rights are unknown here
+    with contextlib.suppress(OSError):  # in an object store, or missing yet: its permissions are unknown
         if os.stat(directory).st_mode & 0o005:
             return f"other users can read its event log in {directory}", f"give {directory} mode 0700"
     return None
@@ -237,7 +237,7 @@ def _open_ports(settings: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def without_bound(settings: Mapping[str, str]) -> str:
-    """What a Spark with these settings writes without bound while a job runs, with the remedy; empty: nothing."""
+    """What a Spark with these settings writes without limit while a job runs, with the remedy; empty if nothing."""
     if not _logs_events(settings):
         return ""
     return (
@@ -247,7 +247,7 @@ def without_bound(settings: Mapping[str, str]) -> str:
 
 
 def advise(context: SparkContext) -> None:
-    """Log once what a Spark leaves open and writes without bound, and how short epochs would be quicker on a given one."""
+    """Log once what a Spark leaves open, what it writes without limit, and how a given one would run short epochs faster."""
     if context in _advised:
         return
     _advised.add(context)
@@ -276,7 +276,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def started_settings(master: str, temporary_directories: str) -> dict[str, str]:
-    """The settings of a Spark that a job starts; see `local_settings`."""
+    """The settings for a Spark that a job starts; see `local_settings`."""
     return local_settings(temporary_directories) if is_local(master) else _common_settings()
 
 
@@ -285,7 +285,7 @@ def _common_settings() -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # The job has its REST API; Spark's UI would cost time in every epoch, and authenticates nobody.
         "spark.ui.enabled": "false",
-        # One job per epoch, for months: old jobs must be forgotten.
+        # One job per epoch, for months: old jobs must be cleaned up.
         "spark.cleaner.periodicGC.interval": "2min",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
@@ -293,9 +293,9 @@ def _common_settings() -> dict[str, str]:
         # Frames and tasks are small and mostly stay on their host.
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
-        # Spark reads them only to tell why a compressed or encrypted block is damaged.
+        # Spark reads them only to explain why a compressed or encrypted block is damaged.
         "spark.shuffle.checksum.enabled": "false",
-        # Else a task of a shuffle opens a file and makes a serializer for each receiver: 3 ms per pair of subtasks.
+        # Otherwise each shuffle task opens a file and creates a serializer per receiver: 3 ms per pair of subtasks.
         "spark.shuffle.sort.bypassMergeThreshold": "1",
     }
 
@@ -311,15 +311,15 @@ def local_settings(temporary_directories: str = "") -> dict[str, str]:
     """
     return {
         **_common_settings(),
-        # Its ports on the loopback interface are open to every user: the plan, broadcasts and shuffle files are behind them.
-        # Spark makes the secret itself at each start; nobody else learns it.
+        # Its ports on the loopback interface, which lead to the plan, broadcasts and shuffle files, are open to every user.
+        # Spark creates the secret at each start; nobody else learns it.
         _AUTHENTICATE: "true",
         "spark.local.dir": spark_directory(temporary_directories).make(),
         "spark.locality.wait": "0s",
-        # Not by Unix sockets (spark.python.unix.domain.socket.enabled): a daemon that dies while it starts may leave Spark
-        # 4.3 without its path, and every later task of the JVM then fails.
-        # Java only moves frames: its optimising compiler would occupy a core for half a minute and save little.
-        # What an epoch runs once would be interpreted for the first 200 epochs; it is compiled after 60.
+        # Unix sockets (spark.python.unix.domain.socket.enabled) are not used: a daemon that dies during its start may leave
+        # Spark 4.3 without its path, and every later task of the JVM then fails. Java only moves frames: its optimising
+        # compiler would occupy a core for half a minute and save little. Code that runs once per epoch would be interpreted
+        # for the first 200 epochs; this compiles it after 60.
         _OPTIONS: (
             f"{_COLLECTOR} -XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.3 "
             f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
@@ -348,7 +348,7 @@ def _conf(settings: Mapping[str, str]) -> SparkConf:
 
 
 def _with_secret(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings with the secret of a standalone cluster, which Spark itself reads from a file on Kubernetes only.
+    """The settings with the secret of a standalone cluster; Spark itself reads it from a file only on Kubernetes.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -412,7 +412,7 @@ def _has_own_archive(settings: Mapping[str, str]) -> bool:
 def _by_scripts(settings: Mapping[str, str]) -> Any:
     from pyspark import SparkConf
 
-    # They stand in the command line, which every user of the machine can read: secrets come with the context.
+    # The command line, which every user of the machine can read, gets no secrets: they come with the context.
     shown = SparkConf().setAll([(key, value) for key, value in settings.items() if not names_secret(key)])
     reading, writing = os.pipe()
     said: collections.deque[bytes] = collections.deque(maxlen=20)
@@ -453,7 +453,7 @@ def _interrupts_later() -> Iterator[None]:
     try:
         yield
     finally:
-        # Not PySpark's handler, which would cancel the running epoch; the job completes it first.
+        # PySpark's handler would cancel the running epoch; the job completes it first.
         signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)

@@ -32,18 +32,18 @@ from holdfast.runtime.spark.placement import Placement
 __all__ = ["Stages", "name_stages"]
 
 _LARGEST_PROPERTY = 1 << 14
-"""The limit for an epoch's packed calls, in characters; every task gets the calls of all."""
+"""Limit of an epoch's packed calls, in characters; every task receives the calls of all tasks."""
 _LARGEST_TASK = 1 << 20
-"""A pickled task with more bytes than this is broadcast, as in PySpark itself."""
+"""A larger pickled task, in bytes, is broadcast, as in PySpark itself."""
 _FEW_CHANNELS = 16
 """With at most this many partitions on both sides, the shuffle serialises frames in Java's own form.
 
-Spark would choose Kryo, which takes 2 ms to set up in every task; Java's form takes longer for each channel.
+Spark would choose Kryo, which takes 2 ms to set up in every task; Java's form takes longer per channel.
 """
 
 
 _CALL_SITE, _CALL_SITES = "callSite.short", "callSite.long"
-"""What Spark takes for the names of stages, and for their details. Without, it reads a stack for each RDD."""
+"""Properties from which Spark takes the names of stages, and their details. Without them, it reads a stack for each RDD."""
 
 
 class _Pickled:
@@ -69,7 +69,7 @@ class _Call:
 class Stages:
     """Builds and runs the stages of a job's epochs.
 
-    While one epoch runs, the stages of the next are built; the differences are in a property of the Spark job.
+    While an epoch runs, the stages of the next one are built; what differs is in a property of the Spark job.
 
     Args:
         context: The Spark that the job runs on.
@@ -129,14 +129,14 @@ class Stages:
             stages = ahead[1] if ahead is not None and fits else self._build(self._tasks, kept)
         else:
             stages = self._build([replace(task, calls=own) for task, own in zip(self._tasks, calls)], kept)
-        # Not `collect`: Spark would analyse its own classes for the closure of the function (10 ms).
+        # `collect` would have Spark analyse its own classes for the function's closure (10 ms).
         running = stages.collectAsync()
         if small:
             self._ahead = self._surroundings(), self._build(self._tasks, kept)
         return self._fetch(running.get())
 
     def _fetch(self, collected: Any) -> list[bytes]:
-        """Fetch the frames of a list in the JVM over a new connection: Py4J's delays a large answer by 40 ms."""
+        """Fetch the frames of a list in the JVM over a new connection: Py4J's own delays a large answer by 40 ms."""
         port, secret, _ = self._serve(self._as_scala(collected.iterator()), "serve frames")
         file, connection = raw_connection(port, secret)
         with connection, file:
@@ -164,7 +164,7 @@ class Stages:
         raise AssertionError("no level is the last")
 
     def _name_stages(self, name: str) -> None:
-        """Name the RDDs that are made next. The last level's name stays: it is that of the Spark job's own stage."""
+        """Name the RDDs created next. The last level's name stays: the Spark job's own stage takes it."""
         if not self._named:
             name_stages(self._context, name, "\n".join(self._names))
         elif name != self._named:
@@ -188,7 +188,7 @@ class Stages:
             context.pythonExec,
             context.pythonVer,
             broadcasts,
-            None,  # no accumulator: Spark's scheduler would ask this process for each task, one after the other
+            None,  # no accumulator: Spark's scheduler would ask this process for each task in turn
         )
 
     def run_on_all(self, width: int, function: Callable[[int, Iterable[Any]], Iterator[bytes]]) -> None:
@@ -201,6 +201,6 @@ class Stages:
 
 
 def name_stages(context: SparkContext, name: str | None, details: str | None = None) -> None:
-    """Name what this thread lets Spark do; None: Spark names it as it does by itself."""
+    """Name what this thread makes Spark do; None: as Spark names it itself."""
     context.setLocalProperty(_CALL_SITE, name)
     context.setLocalProperty(_CALL_SITES, details or name)

@@ -37,7 +37,7 @@ __all__ = ["Chain"]
 
 
 class _Node:
-    """One operator with its successors."""
+    """An operator with its successors."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class _Node:
         stopwatch: Stopwatch,
         position: int,
     ) -> None:
-        """``passing``: what the operator is given."""
+        """``passing``: the records given to the operator, with their lateness."""
         self.operator = operator
         self.advance_operator: Callable[[int], None] = stopwatch.timed(position, operator.advance_watermark)
         self.advance_processing_time: Callable[[int], None] = stopwatch.timed(position, operator.advance_processing_time)
@@ -56,7 +56,7 @@ class _Node:
         self.makes_watermarks = factory.makes_watermarks
         self.holds_watermarks = factory.holds_watermarks
         self.clock = Clock(passing=passing)
-        # What is late behind an operator that generates or holds watermarks is late by these.
+        # After an operator that generates or holds watermarks, records are late by its own watermarks.
         self.emitted = Passing() if self.makes_watermarks or self.holds_watermarks else passing
         self.children: list[_Node] = []
         self.routers: list[Router] = []
@@ -72,9 +72,10 @@ class _Node:
         self.fires = False
 
     def emitting(self, emit: Emit) -> Emit:
-        """Emit the results of an advance as if event time had come to each of their times in turn, if that matters.
+        """Emit the results of an advance as if event time had reached each of their times in turn, if that matters.
 
-        How far it comes at once depends on the cut of the input. Whether a session ends before such a result must not.
+        How far event time advances at once depends on the cut of the input. Whether a session ends before such a result must
+        not.
         """
         if not self.by_steps:
             return emit
@@ -95,7 +96,7 @@ class _Node:
         if not self.clock.advance(watermark, self._fire):
             return
         if self.batch and watermark == MAX_TIMESTAMP:
-            self.advance_processing_time(MAX_TIMESTAMP + 1)  # it ends with the input; its last millisecond, too
+            self.advance_processing_time(MAX_TIMESTAMP + 1)  # processing time ends with the input, its last ms included
         if not (self.makes_watermarks or self.holds_watermarks):
             self.forward(watermark)
 
@@ -105,12 +106,12 @@ class _Node:
         self.sent(watermark)
 
     def sent(self, watermark: int) -> None:
-        """The watermark behind all records that leave the chain here."""
+        """Set the watermark after all records that leave the chain here."""
         for router in self.routers:
             router.watermark = max(router.watermark, watermark)
 
     def take_idle(self, idle: bool, held: bool) -> None:
-        """Whether the input is idle: for the operator, if it decides on that of its output, or for its successors."""
+        """Tell the operator whether its input is idle, if it decides about its output; otherwise tell its successors."""
         if self.makes_watermarks or self.holds_watermarks:
             self.operator.take_idle(idle, held)
         else:
@@ -143,7 +144,7 @@ def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
 
 
 def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Emit:
-    """Wrap ``emit``: fit the output of the operator's function to its declared type, or fail."""
+    """Wrap ``emit``: convert the output of the operator's function to its declared type, or fail."""
     if declared is None:
         return emit
 
@@ -164,16 +165,16 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
 
 
 def _by_key(node: _Node, process: Emit) -> Emit:
-    """Process each element at the event time of its key: some may be ahead of their operator, when it is restored."""
+    """Process each element at the event time of its key: after a restore, keys may be ahead of their operator."""
     if node.clock.ahead is None:
         return process
     return partial(node.clock.process_by_key, process)
 
 
 def _into(node: _Node, edge: ChainEdge, sender: OperatorName, traced: Callable[[], bool]) -> Emit:
-    """The receiver of an edge of the chain, behind the edge's key selector.
+    """The receiver of an edge in the chain, after the edge's key selector.
 
-    ``traced``: whether the changes of each element are checked, so that a failure names its record.
+    ``traced``: whether to check the changes of each element, so that a failure names its record.
     """
     operator, select, declared = node.operator, edge.key_selector, edge.key_type
     if select is None:
@@ -195,7 +196,7 @@ def _into(node: _Node, edge: ChainEdge, sender: OperatorName, traced: Callable[[
 
 
 def _of_plain_python() -> dict[str, str]:
-    """The warning, by subject, that this process does not use compiled modules although nobody asked for plain Python."""
+    """The warning, by subject, that this process uses no compiled modules although plain Python was not requested."""
     if compiled.IN_USE or os.environ.get(compiled.PURE):
         return {}
     host = host_name()
@@ -307,7 +308,7 @@ class Chain:
             operator.close()
 
     def process(self, batch: RecordBatch, index: int = 0, late: Sequence[Run] = ()) -> None:
-        """Process a batch of an input of the vertex; runs of late records are processed apart, in order."""
+        """Process a batch of an input of the vertex; runs of late records are processed separately, in order."""
         process, passing = self._inputs[index], self.clock.passing
         if not late:
             process(batch)
@@ -359,7 +360,7 @@ class Chain:
             epoch: The epoch.
             attempt: The attempt at it.
             committed: The last checkpoint whose output is committed.
-            asked: When the sources were asked for input last; see `EpochAssignment`.
+            asked: When the sources were last asked for input; see `EpochAssignment`.
         """
         for router in self.routers:
             router.begin()
@@ -368,7 +369,7 @@ class Chain:
             operator.begin_epoch(epoch, attempt, committed)
 
     def end_epoch(self, epoch: Epoch, attempt: str, idle: bool, held: bool = False) -> list[Committable]:
-        """Handle the barrier; returns the prepared output of the epoch. ``idle``, ``held``: see `Operator.take_idle`."""
+        """Handle the barrier; returns the epoch's prepared output. ``idle``, ``held``: see `Operator.take_idle`."""
         self._head.take_idle(idle, held)
         for position, operator in enumerate(self._operators):
             self._stopwatch.timed(position, operator.end_epoch)()
@@ -382,12 +383,12 @@ class Chain:
 
     @property
     def running(self) -> str:
-        """The name of the operator that runs just now; empty: none. Any thread may ask."""
+        """The name of the operator that is running; empty if none is. Thread-safe."""
         position = self._stopwatch.running
         return self._operators[position].context.name if position < len(self._operators) else ""
 
     def drain_seconds(self) -> dict[str, float]:
-        """The time that each operator took since the last call, by uid; that of its outputs under `SENDING`."""
+        """The seconds that each operator took since the last call, by uid; those of its outputs under `SENDING`."""
         return dict(zip(self._uids, self._stopwatch.drain()))
 
     @property

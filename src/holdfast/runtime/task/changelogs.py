@@ -32,7 +32,7 @@ class Changelog(Protocol):
     topic: str
 
     def validate(self) -> None:
-        """Create the log, or check the one that is there.
+        """Create the log, or check the existing one.
 
         Raises:
             ConfigurationError: the log cannot be used; names the remedy.
@@ -43,21 +43,21 @@ class Changelog(Protocol):
         """The log and its operator, for messages."""
 
     def exists(self) -> bool:
-        """Check the log; returns whether it is there. Creates nothing.
+        """Check the log without creating it; returns whether it exists.
 
         Raises:
             ConfigurationError: the log cannot be used; names the remedy.
-            HoldfastError: it cannot be looked at now.
+            HoldfastError: it cannot be checked at the moment.
         """
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer:
-        """Create the committer of its transactions, in the driver. ``uid``: that of their committables."""
+        """Create the committer of its transactions, in the driver. ``uid``: the uid of their committables."""
 
     def open(self, job: JobInfo, uid: str, subtask: int) -> ChangelogLog:
-        """Open the log in a task. ``uid``: that of the committables."""
+        """Open the log in a task. ``uid``: the uid of the committables."""
 
     def follow(self) -> ChangelogReader:
-        """Read the log for a standby copy."""
+        """Open the log for a standby copy."""
 
 
 def new_changelog(settings: ChangelogSettings, job_name: str, uid: str, max_parallelism: int) -> Changelog:
@@ -69,7 +69,7 @@ def new_changelog(settings: ChangelogSettings, job_name: str, uid: str, max_para
 
 def _changelogs(plan: JobPlan) -> Iterator[tuple[str, Changelog]]:
     settings = plan.settings.changelog
-    if settings is None or plan.settings.batch:  # with the input, the state of a job in BATCH mode ends
+    if settings is None or plan.settings.batch:  # in BATCH mode, state ends with the input
         return
     for vertex in plan.vertices:
         for chained in vertex.chain:
@@ -78,7 +78,7 @@ def _changelogs(plan: JobPlan) -> Iterator[tuple[str, Changelog]]:
 
 
 def check_changelogs(plan: JobPlan) -> None:
-    """Create the changelogs of a job, or check those that are there.
+    """Create the changelogs of a job, or check existing ones.
 
     Raises:
         ConfigurationError: a log cannot be used, or the job has no checkpoints; names the remedy.
@@ -97,18 +97,18 @@ def _check_beside_checkpoints(plan: JobPlan) -> None:
 
 
 class ChangelogNotes(NamedTuple):
-    """What a start would find of a job's changelogs."""
+    """What a start would find about a job's changelogs."""
 
     problems: list[tuple[str, str]]
-    """What it refuses: the operator's uid, and the reason with the remedy."""
+    """Reasons to refuse the start: the operator's uid, and the reason with the remedy."""
     notes: list[str]
-    """What it would do, and what could not be judged."""
+    """What the start would do, and what could not be checked."""
 
 
 def judge_changelogs(plan: JobPlan) -> ChangelogNotes:
-    """Look at the changelogs of a job before its start; nothing is created or read.
+    """Check the changelogs of a job before its start; creates and reads nothing.
 
-    Whether a log holds the state of the checkpoint is not judged: without, the state is restored from the files.
+    Whether a log holds the checkpoint's state is not checked: if it does not, the state is restored from the files.
     """
     found = ChangelogNotes([], [])
     for uid, changelog in _changelogs(plan):
@@ -126,15 +126,15 @@ def judge_changelogs(plan: JobPlan) -> ChangelogNotes:
                 f"the changelogs could not be checked: {error}. The state can be restored from the checkpoint's files "
                 "without them, but a start waits until the brokers answer (or state.changelog.enabled is false)"
             )
-            break  # the others have the same brokers
+            break  # the other logs have the same brokers
     return found
 
 
 def changelog_committers(plan: JobPlan, job: JobInfo) -> dict[str, Committer]:
-    """The committers of the changelogs, by the uid of their committables. A log that was deleted meanwhile is created again.
+    """The committers of the changelogs, by the uid of their committables. A log that was deleted meanwhile is recreated.
 
     Raises:
-        ConfigurationError: a log cannot be used any more; names the remedy.
+        ConfigurationError: a log can no longer be used; names the remedy.
     """
     found = {}
     for uid, changelog in _changelogs(plan):
@@ -149,7 +149,7 @@ def changelog_topics(plan: JobPlan) -> frozenset[str]:
 
 
 def opener(setup: JobSetup, vertex: Vertex, subtask: int) -> Callable[[str], ChangelogLog] | None:
-    """Opens the changelog of an operator of a subtask, by uid; None: the job has no changelogs."""
+    """Returns the function that opens the changelog of an operator in a subtask, by uid; None without changelogs."""
     settings = setup.plan.settings.changelog
     if settings is None or setup.plan.settings.batch:
         return None
@@ -162,7 +162,7 @@ def _open(settings: ChangelogSettings, setup: JobSetup, vertex: Vertex, subtask:
 
 
 def follower(setup: JobSetup, vertex: Vertex) -> Callable[[str], ChangelogReader]:
-    """Opens the changelog of an operator of a vertex for a standby copy, by uid."""
+    """Returns the function that opens the changelog of a vertex's operator for a standby copy, by uid."""
     settings = setup.plan.settings.changelog
     assert settings is not None
     return partial(_follow, settings, setup.plan.name, vertex.max_parallelism)

@@ -1,8 +1,8 @@
 """EarlyRestore: a task slot restores keyed state while a local Spark starts, before the driver asks for it.
 
-Nothing depends on it. The driver looks up the job's newest checkpoint without taking the job over; its first epoch may
-continue another one, if an older driver still runs. Then the slot closes what it has restored, and restores anew. No code
-of the program runs here.
+Nothing depends on it. The driver looks up the job's newest checkpoint without taking the job over; if an older driver is
+still running, the first epoch may continue another one. Then the slot closes what it has restored, and restores again. No
+code of the program runs here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EarlyRestore:
     def take(self, subtask: KeyedSubtask, checkpoint: CheckpointId) -> KeyedStates | None:
         """The state of a subtask, if it was restored from this checkpoint; waits for a running restore.
 
-        State from another checkpoint or for another parallelism is closed: the subtask will open its local stores.
+        State from another checkpoint or for another parallelism is closed, because the subtask will open its local stores.
         """
         self._thread.join()
         found = self._restored.pop((subtask.vertex, subtask.number), None)
@@ -67,7 +67,7 @@ class EarlyRestore:
         return None
 
     def close(self) -> None:
-        """Close what no subtask has taken."""
+        """Close the state that no subtask has taken."""
         self._thread.join()
         while self._restored:
             self._restored.popitem()[1].close()
@@ -82,7 +82,7 @@ class EarlyRestore:
             for subtask in request.subtasks:
                 states = KeyedStates(storage, paths, subtask, request.backend, request.directory, self._uploads)
                 self._restore(states, subtask, operators)
-        except Exception:  # the first epoch tries it again, and reports what fails
+        except Exception:  # the first epoch tries again, and reports the failure
             log.debug("restoring checkpoint %s early failed", request.checkpoint, exc_info=True)
 
     def _restore(self, states: KeyedStates, subtask: KeyedSubtask, operators: Mapping[str, OperatorCheckpoint]) -> None:
@@ -101,7 +101,7 @@ class EarlyRestore:
 
 
 def _is_free(directory: str) -> bool:
-    """Whether no older driver's slot has the store; the first epoch begins when that driver is fenced."""
+    """Whether no older driver's slot has the store open; the first epoch starts when that driver is fenced."""
     os.makedirs(directory, exist_ok=True)
     lock = HostLock(directory)
     try:

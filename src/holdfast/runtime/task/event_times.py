@@ -1,9 +1,9 @@
-"""The event times that the operators of a subtask restore from a checkpoint, by key group. Pure.
+"""The event times that a subtask's operators restore from a checkpoint, by key group. Pure.
 
-A checkpoint holds the event time of every operator with state and of every head of a chain. The others have no state that
-depends on it: they are as far as the operator before them in the chain. So is every operator of a chain in checkpoints of
-older releases, which hold the event times of heads alone: one clock moved for the whole chain, up to an operator that
-generates or holds watermarks.
+A checkpoint holds the event time of every operator with state and of every head of a chain. The other operators have no
+state that depends on event time: theirs is that of the preceding operator in the chain. The same holds for all operators in
+checkpoints of older releases, which store event times of heads alone: there, one clock drove the whole chain, up to an
+operator that generates or holds watermarks.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["event_times"]
 def event_times(
     plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int
 ) -> dict[str, EventTime]:
-    """The event times of all operators of a subtask's chain, by uid.
+    """The event times of all operators in a subtask's chain, by uid.
 
     Args:
         plan: The program.
-        operators: The checkpoint's state, by uid; it may be of another parallelism, and of other chains.
+        operators: The checkpoint's state, by uid; its parallelism and its chains may differ.
         vertex: The subtask's vertex.
-        subtask: Its number.
+        subtask: The subtask's number.
     """
     before = _before(plan)
     found = {}
@@ -42,12 +42,12 @@ def event_times(
         else:
             found[chained.uid] = EventTime(
                 min(watermarks, default=MIN_TIMESTAMP)
-            )  # records of any old subtask may come here
+            )  # records of any old subtask may arrive here
     return found
 
 
 def _before(plan: JobPlan) -> dict[str, list[Chained]]:
-    """The operators before each one, by its uid."""
+    """The operators that directly precede each operator, by its uid."""
     heads = {vertex.id: vertex.chain[0] for vertex in plan.vertices}
     before: dict[str, list[Chained]] = {}
     for vertex in plan.vertices:
@@ -62,12 +62,12 @@ def _before(plan: JobPlan) -> dict[str, list[Chained]]:
 def _stored(
     operators: Mapping[str, OperatorCheckpoint], before: Mapping[str, Sequence[Chained]], chained: Chained
 ) -> tuple[list[int], list[GroupTime]]:
-    """The event time of an operator in each old subtask, and the key groups that were ahead; empty if it is not known."""
+    """An operator's event time in each old subtask, and the key groups that were ahead; empty if unknown."""
     operator = operators.get(chained.uid)
     if operator is not None and operator.watermarks:
         return operator.watermarks, operator.ahead
     senders = before.get(chained.uid, ())
-    if len(senders) != 1:  # the head of a chain
+    if len(senders) != 1:  # it is the head of a chain
         return [], []
     (sender,) = senders
     if not (sender.factory.makes_watermarks or sender.factory.holds_watermarks):
@@ -77,7 +77,7 @@ def _stored(
 
 
 def _by_key_group(watermarks: Sequence[int], ahead: Sequence[GroupTime], vertex: Vertex, subtask: int) -> EventTime:
-    """The event time of a keyed operator: the least of its key groups', and those that are ahead of it."""
+    """The event time of a keyed operator: the minimum over its key groups, and the groups that are ahead of it."""
     own = key_group_range(vertex.max_parallelism, vertex.parallelism, subtask)
     times = []
     for number, watermark in enumerate(watermarks):

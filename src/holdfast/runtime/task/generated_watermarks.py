@@ -15,17 +15,17 @@ from holdfast.runtime.records.user_code import OperatorName, user_error
 __all__ = ["GeneratedWatermarks"]
 
 _LEAST_INTERVAL_MS = 1000
-"""An epoch without input costs about a tenth of a second."""
+"""An epoch without input takes about a tenth of a second."""
 
 
 class GeneratedWatermarks(WatermarkOutput):
-    """A user's generator with what it has emitted. It is created when it is first needed.
+    """A user's generator with what it has emitted. It is created when first needed.
 
     Args:
         supplier: Creates the generator.
         stored: Its state in the checkpoint; None for a new split.
         owner: The operator or source, for messages.
-        deadlines: Those of the operators downstream that drop late records.
+        deadlines: The deadlines of the downstream operators that drop late records.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GeneratedWatermarks(WatermarkOutput):
         self.idle = False
 
     def observe(self, values: Sequence[Any], stamps: Sequence[int]) -> list[Run]:
-        """Pass records on to the generator; returns those that were late by its watermark just before them.
+        """Pass records to the generator; returns those that were late by its watermark just before them.
 
         Raises:
             UserCodeError: the generator failed; `failed_at` is the position of the record.
@@ -83,7 +83,7 @@ class GeneratedWatermarks(WatermarkOutput):
         return runs
 
     def emit_periodically(self) -> None:
-        """Give the generator the opportunity to emit a watermark without a record.
+        """Let the generator emit a watermark without a record.
 
         Raises:
             UserCodeError: the generator failed.
@@ -96,7 +96,7 @@ class GeneratedWatermarks(WatermarkOutput):
                 raise user_error(error, *self._owner) from error
 
     def next_call(self, now: int, interval: int) -> int | None:
-        """The processing time at which the generator wants to be called without input, in ms; None: it does not."""
+        """The processing time, in ms, at which to call the generator without input; None: never."""
         return now + max(interval, _LEAST_INTERVAL_MS) if interval and self._is_periodic else None
 
     @property
@@ -115,7 +115,7 @@ class GeneratedWatermarks(WatermarkOutput):
         try:
             state = _state_of(self._generator)
             if not hasattr(self._generator, "__setstate__"):
-                # Arguments of the constructor take effect when the program changes them.
+                # Constructor arguments that the program has changed take effect.
                 state = {name: value for name, value in state.items() if not self._is_new(name, value)}
             stored = dumps(state)
         except Exception as error:
@@ -127,7 +127,7 @@ class GeneratedWatermarks(WatermarkOutput):
         return GeneratorState(stored, self.watermark, self.idle)
 
     def _is_new(self, name: str, value: Any) -> bool:
-        """Whether the attribute is as the supplier made it."""
+        """Whether the attribute is still as the supplier made it."""
         if name not in self._new:
             return False
         made, stored = self._new[name]

@@ -1,4 +1,4 @@
-"""KeyedStates, the keyed state of all operators of a subtask: opened, checkpointed and completed together."""
+"""KeyedStates: the keyed state of all operators of a subtask, which are opened, checkpointed and completed together."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class KeyedSubtask:
 
 
 def local_state(directory: str, uid: str, subtask: int) -> str:
-    """The local directory for an operator's state in a subtask, below the job's."""
+    """The local directory for an operator's state in a subtask, below the job's directory."""
     return os.path.join(directory, f"{safe_name(uid)}-{subtask}")
 
 
@@ -85,7 +85,7 @@ class KeyedStates:
             directory: The job's local directory for state.
             uploads: Runs background uploads.
             changelog: Opens an operator's changelog, by uid; None: there are none.
-            uncommitted: The committables of the checkpoint to restore, if they may not have been committed yet.
+            uncommitted: Committables of the checkpoint to restore that may not be committed yet.
         """
         self._storage = storage
         self._paths = paths
@@ -117,7 +117,7 @@ class KeyedStates:
         return local_state(self._root, uid, self.subtask.number)
 
     def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, KeyedState]:
-        """Open the states of a checkpoint, by uid, unless they are open; `replay` completes them."""
+        """Open the states of a checkpoint, by uid, unless they are open; then call `replay`."""
         for uid, name in self.subtask.operators.items():
             if uid not in self._kept:
                 self._kept[uid] = self._open(uid, name, stored.get(uid))
@@ -141,7 +141,7 @@ class KeyedStates:
                 kept.replayed = True
 
     def replay_encoded(self) -> None:
-        """Apply the deltas of states whose rows stay encoded, so that their declarations can come later."""
+        """Apply the deltas of those states whose rows stay encoded; their states may be declared later."""
         for kept in self._kept.values():
             if not kept.state.decodes_deltas:
                 kept.backend.replay()
@@ -167,12 +167,12 @@ class KeyedStates:
             kept.backend.bound()
 
     def begin_epoch(self, epoch: Epoch, committed: CheckpointId) -> None:
-        """Begin an epoch. ``committed``: the last checkpoint whose committables have been committed."""
+        """Start an epoch. ``committed``: the last checkpoint whose committables are committed."""
         for kept in self._kept.values():
             kept.backend.begin_epoch(epoch, committed)
 
     def prepare_commit(self) -> list[Committable]:
-        """Prepare the changelogs' transactions with the changes of the last snapshot."""
+        """Prepare the changelogs' transactions, with the changes of the last snapshot."""
         return [
             Committable(changelog_uid(uid), self.subtask.number, data)
             for uid, kept in self._kept.items()
@@ -193,7 +193,7 @@ class KeyedStates:
         return lambda kind: self._paths.state_file(generation, epoch, uid, self.subtask.number, new_attempt(), kind)
 
     def completed(self) -> None:
-        """The last written epoch is complete: local stores follow it, and new bases may begin."""
+        """The last written epoch is complete: local stores follow it, and new bases may start."""
         for uid, kept in self._kept.items():
             if kept.written is not None:
                 kept.backend.completed(kept.written, self._epoch[1], self._new_path(uid))
@@ -220,7 +220,7 @@ def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHand
     """The handles that a subtask restores, and the schema that reads all of them."""
     if stored is None or not stored.state.keyed:
         return [], None
-    # All subtasks continue one schema, if possible, so that their changes of types get the same versions.
+    # If possible, all subtasks continue one schema, so that their changes of types get the same versions.
     schema = joined(list(map(OperatorSchema.of_plain, stored.schemas.values())))
     if schema is None:
         used = {handle.schema for handle in stored.state.keyed}

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskResources:
-    """What the subtasks of a process share."""
+    """Resources that the subtasks of a process share."""
 
     storage: Storage
     """The checkpoint storage."""
@@ -52,7 +52,7 @@ class TaskResources:
     slices: Callable[[float], Slices] = TimeSlices
     """Cuts the work before a deadline (in seconds) into time slices."""
     early: EarlyRestore | None = None
-    """The keyed state that was restored before the first epoch."""
+    """Keyed state that was restored before the first epoch."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class RestoredSubtask:
     """A subtask's state in a checkpoint."""
 
     operators: Mapping[str, OperatorSnapshot]
-    """The state of its operators, by uid."""
+    """The state of the operators, by uid."""
     times: Mapping[str, EventTime] = field(default_factory=dict)
-    """Their event times, by uid."""
+    """The operators' event times, by uid."""
     channel_state: Sequence[ListPart] = ()
-    """Its unprocessed input."""
+    """The unprocessed input."""
     uncommitted: Sequence[Committable] = ()
-    """The checkpoint's committables, if they may not have been committed yet."""
+    """Committables of the checkpoint that may not be committed yet."""
 
 
 def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> RestoredSubtask:
-    """Find a subtask's state in a checkpoint, which may be of another parallelism."""
+    """Find a subtask's state in a checkpoint, whose parallelism may differ."""
     stored = {
         chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
         for chained in vertex.chain
@@ -82,17 +82,17 @@ def restored(plan: JobPlan, operators: Mapping[str, OperatorCheckpoint], vertex:
 
 
 class OpenChain:
-    """The operators of a subtask, open, with keyed and listed state.
+    """The open operators of a subtask, with keyed and listed state.
 
     Args:
         setup: The job, with functions that have not been used yet.
-        vertex: The subtask's vertex, out of ``setup``.
-        subtask: Its number.
-        resources: Of the process that it runs in.
-        state: The checkpoint's state; None to begin without state.
+        vertex: The subtask's vertex, from ``setup``.
+        subtask: The subtask's number.
+        resources: The resources of the process.
+        state: The checkpoint's state; None to start without state.
         send: Takes the frames for other tasks.
         restarts: The number of the job's restarts.
-        keyed: The keyed state, if restoring it from the same checkpoint has begun already.
+        keyed: The keyed state, if its restore from the same checkpoint has already begun.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class OpenChain:
 
 
 def quietly(what: str, action: Callable[[], None]) -> None:
-    """Clean up; a failure is logged and does not hide the one before."""
+    """Run a clean-up; a failure is logged and does not hide an earlier one."""
     try:
         action()
     except Exception:

@@ -1,4 +1,4 @@
-"""OpenSubtask: a subtask's open operators with the input that they read, epoch after epoch."""
+"""OpenSubtask: a subtask's open operators and their input, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class OpenSubtask:
 
     Args:
         setup: The job, with functions that have not been used yet.
-        vertex: The subtask's vertex, out of ``setup``.
-        subtask: Its number.
-        resources: Of the process that it runs in.
+        vertex: The subtask's vertex, from ``setup``.
+        subtask: The subtask's number.
+        resources: The resources of the process.
         assignment: The first epoch that it will run.
 
     Raises:
@@ -85,7 +85,7 @@ class OpenSubtask:
         """The dropped and written records of the chain before the epoch."""
 
     def _check_storage(self, takeover: LogPosition) -> None:
-        """Refuse a storage that is not the driver's before anything is written: each host has a disk of the same name."""
+        """Refuse a storage that is not the driver's before writing to it: a path may exist on each host's own disk."""
         if not takeover:
             return
         path = self._paths.log_entry(takeover)
@@ -129,18 +129,18 @@ class OpenSubtask:
         return self._chain.running
 
     def completed(self) -> None:
-        """Note that the last epoch is complete."""
+        """The last epoch is complete."""
         self._keyed.completed()
         if self._keyed.reused is not None:
             self._found_state = True
 
     def begin(self, assignment: EpochAssignment, send: Send, earliest: int, report: TaskReport) -> None:
-        """Begin an epoch.
+        """Start an epoch.
 
         Args:
             assignment: The epoch.
             send: Takes the frames for other tasks.
-            earliest: The processing time that the subtask has reached before, in ms.
+            earliest: The processing time that the subtask has already reached, in ms.
             report: Gets the results and figures.
         """
         chain = self._chain
@@ -162,20 +162,20 @@ class OpenSubtask:
         return self._input.waits
 
     def start_early(self, slices: Slices, report: TaskReport) -> None:
-        """Process channel state in the epoch that has begun, before its frames arrive; see `TaskInput`."""
+        """Process channel state in the current epoch, before its frames arrive; see `TaskInput`."""
         at = time.perf_counter()
         self._time.tick()
         self._input.start_early(slices, self._time.tick, report)
         report.phases["early"] = report.phases.get("early", 0.0) + time.perf_counter() - at
 
     def send_to(self, send: Send, frames: Iterable[tuple[int, bytes]]) -> None:
-        """Send the frames of a task that started early; ``send`` takes the others."""
+        """Send the frames of a task that started early; ``send`` takes later ones."""
         self._send = send
         for partition, frame in frames:
             send(partition, frame)
 
     def run(self, assignment: EpochAssignment, frames: Iterable[bytes], report: TaskReport) -> None:
-        """Run the epoch that has begun: process its input up to the barrier, write the state, and fill in the report.
+        """Run the current epoch: process its input up to the barrier, write the state, and fill in the report.
 
         Args:
             assignment: The epoch.
@@ -210,7 +210,7 @@ class OpenSubtask:
         report.warnings = dict(chain.warnings)
 
     def _begin_samples(self, assignment: EpochAssignment) -> dict[int, EdgeSample]:
-        """Start the samples of outputs that the epoch's assignment asks for; returns them by receiving vertex."""
+        """Start the output samples that the epoch's assignment asks for; returns them by receiving vertex."""
         samples: dict[int, EdgeSample] = {}
         for router in self._chain.routers:
             wanted = (self._vertex.id, router.target) in assignment.sampled
@@ -249,4 +249,4 @@ class OpenSubtask:
 
 
 def _stand_still() -> None:
-    """Processing time does not advance before the end of the input, in BATCH mode."""
+    """Do nothing: in BATCH mode, processing time does not advance before the end of the input."""

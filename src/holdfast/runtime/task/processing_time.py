@@ -1,4 +1,4 @@
-"""ProcessingTime: the processing time of a task, which moves during an epoch."""
+"""ProcessingTime: the processing time of a task, which advances during an epoch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["ProcessingTime"]
 class ProcessingTime:
     """Processing time of a subtask in one epoch, in ms since 1970.
 
-    It starts at the driver's time and moves by the host's monotonic clock. So hosts with different wall clocks agree, and it
-    never goes back.
+    It starts at the driver's time and advances by the host's monotonic clock. So hosts with different wall clocks agree, and
+    it never goes back.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class ProcessingTime:
         seconds: Callable[[], float] = time.monotonic,
         speed: float = 1.0,
     ) -> None:
-        """``advance``: called by `tick` with the new time if it has moved, and at the first tick. ``seconds``: the clock."""
+        """``advance``: called by `tick` with the new time if that changed, and by the first. ``seconds``: the clock."""
         self._speed = speed
         self._start = start
         self._seconds = seconds

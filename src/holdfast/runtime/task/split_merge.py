@@ -37,7 +37,7 @@ class _OpenRange:
     part: SplitRange
     batches: Iterator[Batch]
     order: int
-    """The number of this range among those that were opened."""
+    """The number of this range, in order of opening."""
 
 
 class SplitMerge:
@@ -57,7 +57,7 @@ class SplitMerge:
         source: OperatorName,
         watermark_interval: int = 0,
     ) -> None:
-        """``deadlines``: those of the operators downstream. ``watermark_interval``: ms, 0 for no periodic watermarks."""
+        """``deadlines``: those of downstream operators. ``watermark_interval``: in ms; 0 for no periodic watermarks."""
         self._reader = reader
         self._assignment = assignment
         self._assign = strategy.timestamp_assigner
@@ -76,7 +76,7 @@ class SplitMerge:
         self.read_seconds = 0.0
 
     def batches(self) -> Iterator[tuple[Batch, list[int] | None, list[Run], int]]:
-        """Yield each batch with its timestamps, its late records, and the watermark behind it."""
+        """Yield each batch with its timestamps, its late records, and the watermark after it."""
         waiting: dict[str, deque[SplitRange]] = {}
         for part in self._assignment.ranges:
             self.splits.setdefault(part.split, SplitTime(part.since))
@@ -86,7 +86,7 @@ class SplitMerge:
             times.put(name, *self._time(name))
         clock = time.perf_counter
         opened = itertools.count()
-        # A split's event time changes only when it is read. Of equal ones, the range that was opened first comes first.
+        # A split's event time changes only when it is read. Of several equal ones, the range opened first comes first.
         ranges: list[tuple[tuple[int, int], int, _OpenRange]] = []
         for name in waiting:
             self._next_range(name, waiting[name], ranges, opened, times)
@@ -120,7 +120,7 @@ class SplitMerge:
             self._advance(times)
 
     def _observe(self, name: str, batch: Batch, timestamps: list[int] | None) -> list[Run]:
-        """Account for a batch of a split; returns its late records."""
+        """Update a split's time from a batch; returns the late records."""
         split = self.splits[name]
         split.idle, split.heard = False, True
         late: list[Run] = []
@@ -133,7 +133,7 @@ class SplitMerge:
         return late
 
     def _event_time(self, name: str) -> tuple[int, int]:
-        """The position of a split in event time, for the order of reading."""
+        """A split's position in event time, which determines the order of reading."""
         watermark = 0 if self._generators is None else self._generators[name].watermark
         return watermark, self.splits[name].max_timestamp
 
@@ -150,7 +150,7 @@ class SplitMerge:
                 self._end(name, times)
 
     def _end(self, name: str, times: CombinedTime) -> None:
-        """Note that the split has ended."""
+        """The split has ended."""
         self.splits.pop(name, None)
         times.remove(name)
 
@@ -170,7 +170,7 @@ class SplitMerge:
             raise
 
     def _blame(self, batch: Batch) -> None:
-        """Find the record that the timestamp assigner fails on."""
+        """Find the record on which the timestamp assigner fails."""
         stamps = batch.timestamps or [MIN_TIMESTAMP] * len(batch.values)
         for position, (value, stamp) in enumerate(zip(batch.values, stamps)):
             try:
@@ -180,7 +180,7 @@ class SplitMerge:
                 raise with_location(failure, batch.locate(position)) from error
 
     def _advance(self, times: CombinedTime) -> int:
-        """The watermark: the minimum over the splits, idle ones left out; it never goes back."""
+        """The watermark: the minimum over the splits that are not idle; it never goes back."""
         if self.watermark == MAX_TIMESTAMP:
             return self.watermark
         if self._generators is not None:
@@ -192,7 +192,7 @@ class SplitMerge:
         return self.watermark
 
     def _time(self, name: str) -> tuple[int, bool]:
-        """The position of a split for the watermark, and whether it is idle."""
+        """A split's contribution to the watermark, and whether it is idle."""
         if self._generators is None:
             return self.splits[name].max_timestamp, self.splits[name].idle
         return self._generators[name].watermark, self._is_idle(name)
@@ -211,7 +211,7 @@ class SplitMerge:
 
     @property
     def next_processing_time(self) -> int | None:
-        """The processing time (ms) at which to call a user's generator without input; None: none."""
+        """The processing time, in ms, at which to call a user's generator without input; None: never."""
         if self._generators is None or self._assignment.finished:
             return None
         times = [self._generators[name].next_call(self._now, self._interval) for name in self.splits]
@@ -241,7 +241,7 @@ class _Generators:
         return self._by_split[name]
 
     def observe(self, name: str, batch: Batch, timestamps: list[int] | None, *, periodic: bool) -> list[Run]:
-        """Pass a batch of a split on to its generator; returns the late records."""
+        """Pass a batch of a split to its generator; returns the late records."""
         generator = self[name]
         try:
             late = generator.observe(batch.values, timestamps or [MIN_TIMESTAMP] * len(batch.values))
@@ -252,7 +252,7 @@ class _Generators:
         return late
 
     def end_epoch(self, splits: Mapping[str, SplitTime], *, periodic: bool) -> None:
-        """Call the generators for the last time in the epoch, and take their states into ``splits``."""
+        """Call the generators for the last time in the epoch, and store their states in ``splits``."""
         for name, split in splits.items():
             if periodic:
                 self[name].emit_periodically()

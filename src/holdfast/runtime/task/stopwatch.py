@@ -1,4 +1,4 @@
-"""Stopwatch: the time that each operator of a chain takes itself, without the operators that it calls."""
+"""Stopwatch: the time that each operator of a chain takes itself, without the operators it calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class Stopwatch:
-    """Measures calls that call each other, all in one thread. It reads the clock twice a call, so a call should be a batch.
+    """Measures nested calls in one thread. It reads the clock twice per call, so a call should process a batch.
 
     Args:
         positions: The number of things to measure.
@@ -25,7 +25,7 @@ class Stopwatch:
         self._since = perf_counter()
 
     def timed(self, position: int, call: Callable[P, R]) -> Callable[P, R]:
-        """The same call, whose time counts for a position; that of timed calls within it counts for theirs."""
+        """Wrap a call such that its time counts for a position, except that of timed calls within it."""
         seconds = self._seconds
 
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,11 +43,11 @@ class Stopwatch:
 
     @property
     def running(self) -> int:
-        """The position of the call that runs; that behind the last one outside of all calls. Any thread may ask."""
+        """The position of the running call; outside of all calls, one after the last position. Thread-safe."""
         return self._running
 
     def drain(self) -> list[float]:
-        """The seconds by position since the last call."""
+        """The seconds since the last call, by position."""
         found = self._seconds[:-1]
         self._seconds[:] = [0.0] * len(self._seconds)
         return found

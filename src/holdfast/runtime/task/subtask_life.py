@@ -43,8 +43,8 @@ class SubtaskLife(Generic[T]):
     Args:
         name: The subtask, for messages.
 
-    Each method moves the life on and raises `IllegalTransition` in a state that does not allow it. ``T`` is the type of
-    the opened operators with their state, which exist while the subtask is running or prepared.
+    Each method advances the life, and raises `IllegalTransition` in a state that does not allow it. ``T`` is the type of the
+    opened operators with their state, which exist while the subtask is running or prepared.
     """
 
     def __init__(self, name: str) -> None:
@@ -61,7 +61,7 @@ class SubtaskLife(Generic[T]):
         """Continue with the opened operators if their state is that of ``token``; None: close and restore.
 
         Args:
-            token: The attempt that made the state of the checkpoint which the epoch continues; empty without one.
+            token: The attempt that produced the state of the checkpoint which the epoch continues; empty without one.
         """
         opened = self.held(token)
         if opened is not None:
@@ -74,11 +74,11 @@ class SubtaskLife(Generic[T]):
         return self._opened
 
     def held(self, token: str) -> T | None:
-        """The opened operators with which `resume` would continue."""
+        """The opened operators with which `resume` would continue, if any."""
         return self._opened if self.state is SubtaskStage.PREPARED and token == self._token else None
 
     def restore(self) -> bool:
-        """Begin to restore a subtask that is not open; returns whether its functions have been used before."""
+        """Start to restore a subtask that is not open; returns whether its functions have been used before."""
         used = self.state is SubtaskStage.CLOSED
         self._life.to(SubtaskStage.RESTORING)
         return used
@@ -94,7 +94,7 @@ class SubtaskLife(Generic[T]):
         self._token = token
 
     def close(self) -> T | None:
-        """Give up the opened operators, in any state; returns them, or None if there are none."""
+        """Release the opened operators, in any state; returns them, or None if there are none."""
         if self.state is not SubtaskStage.CREATED:
             self._life.to(SubtaskStage.CLOSED)
         opened, self._opened = self._opened, None

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class Subtask:
-    """One subtask of one vertex. Its operators stay open as long as each epoch continues the one before it.
+    """One subtask of one vertex. Its operators stay open as long as each epoch continues the previous one.
 
     Args:
-        load: Gives a copy of the job whose functions are unused.
+        load: Returns a copy of the job whose functions are unused.
         vertex_id: The vertex.
         subtask: The number of the subtask.
         resources: The storage and local directory.
@@ -44,18 +44,18 @@ class Subtask:
         self._head_start: _HeadStart | None = None
 
     def can_start_early(self, assignment: EpochAssignment) -> bool:
-        """Whether it can begin an epoch with channel state, before the frames arrive: only if it need not restore."""
+        """Whether it can start an epoch on channel state, before the frames arrive: only if it need not restore."""
         opened = self._life.held(assignment.later[self._task])
         return opened is not None and opened.has_channel_state
 
     def start_early(self, assignment: EpochAssignment, slices: Slices) -> None:
-        """Begin the epoch with channel state, before the frames arrive; `run` continues it.
+        """Start the epoch on channel state, before the frames arrive; `run` continues it.
 
         After a failure, `run` restores the subtask and processes the same input again.
 
         Args:
             assignment: The epoch, for an earlier task of this slot.
-            slices: Says when to stop.
+            slices: Tells when to stop.
         """
         began = time.perf_counter()
         run = _run_of(assignment, assignment.later[self._task])
@@ -72,7 +72,7 @@ class Subtask:
             self.close()
 
     def give_up_early(self, assignment: EpochAssignment | None) -> None:
-        """Abort an epoch that has begun early, with the output that others may wait for, unless it is the assigned one."""
+        """Abort an epoch that was started early, and output that others may wait for, unless it is the assigned one."""
         early = self._head_start
         if early is not None and (assignment is None or early.run[:-1] != _run_of(assignment, "")[:-1]):
             self.close()
@@ -93,7 +93,7 @@ class Subtask:
         started = time.perf_counter()
         early, self._head_start = self._head_start, None
         if early is not None and early.run != _run_of(assignment, assignment.tokens.get(self._task, "")):
-            early = None  # it belongs to a run that failed: `_open` restores
+            early = None  # it belongs to a run that failed; `_open` will restore
         report = TaskReport(self._task, new_attempt()) if early is None else early.report
         try:
             opened = self._open(assignment) if early is None else early.opened
@@ -133,8 +133,8 @@ class Subtask:
     def _restore(self, assignment: EpochAssignment) -> OpenSubtask:
         if self._life.restore():
             if not gc.isenabled():
-                gc.collect()  # in a slot, which collects only young objects by itself: the closed operators and their rows
-            self._setup = self._load()  # the functions of a closed subtask may hold anything
+                gc.collect()  # a slot collects only young objects by itself: collect the closed operators and their rows
+            self._setup = self._load()  # a closed subtask's functions may hold anything
         opened = OpenSubtask(self._setup, self._vertex(), self._task[1], self._resources, assignment)
         self._life.restored(opened)
         return opened
@@ -154,13 +154,13 @@ _Run = tuple[int, int, int, int, str]
 
 
 def _run_of(assignment: EpochAssignment, token: str) -> _Run:
-    """Identifies a run of an epoch on the state of ``token``, within a start of the job."""
+    """Identify a run of an epoch on the state of ``token``, within a start of the job."""
     return assignment.generation, assignment.restarts, assignment.epoch, assignment.run, token
 
 
 @dataclass
 class _HeadStart:
-    """A run of an epoch that has begun before its frames have arrived."""
+    """A run of an epoch that was started before its frames arrived."""
 
     run: _Run
     opened: OpenSubtask

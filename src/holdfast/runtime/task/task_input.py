@@ -1,4 +1,4 @@
-"""TaskInput, the input of a subtask: records that a source reads, or frames from other tasks."""
+"""TaskInput: the input of a subtask: records read by a source, or frames from other tasks."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from holdfast.runtime.task.time_slices import Slices
 __all__ = ["ChannelInput", "InputEnd", "SourceInput", "TaskInput", "Tick"]
 
 _LARGER = 8
-"""Factor for batches of columns, where a call costs as much as a few hundred records."""
+"""Factor for the size of column batches: a call on one costs as much as on a few hundred records."""
 _FRAME_MEMORY = 256 << 20
-"""Frames of an epoch beyond this many bytes wait on disk."""
+"""Frames of an epoch beyond this many bytes are kept on disk."""
 
 
 Tick = Callable[[], None]
-"""Moves processing time."""
+"""Advances processing time."""
 
 
 class InputEnd(NamedTuple):
-    """The end of a subtask's input in an epoch."""
+    """How a subtask's input ends in an epoch."""
 
     idle: bool
     """Whether no records are expected, so that the subtask does not hold back event time downstream."""
@@ -57,7 +57,7 @@ class TaskInput(Protocol):
             assignment: The epoch, with the ranges of a source.
             frames: The frames from other tasks.
             tick: Called before each batch.
-            report: Where the input's figures go.
+            report: Gets the input's figures.
 
         Returns:
             How the input ends in this epoch.
@@ -71,23 +71,23 @@ class TaskInput(Protocol):
         """Process input of earlier epochs, before the frames of the epoch arrive.
 
         Args:
-            slices: Says when to stop.
+            slices: Tells when to stop.
             tick: Called before each batch.
-            report: Where the input's figures go.
+            report: Gets the input's figures.
         """
 
     def restore(self, channel_state: Sequence[ListPart]) -> None:
         """Restore the unprocessed input of the checkpoint's epochs."""
 
     def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
-        """Write the unprocessed input; None if there never is any."""
+        """Write the unprocessed input; None if there can be none."""
 
     def close(self) -> None:
         """Release connections."""
 
 
 def _by_columns(vertex: Vertex) -> bool:
-    """Whether a source's records stay columns up to the end of its task, and in the next one."""
+    """Whether a source's records stay columns until the end of its task, and in the next task."""
     taken = all(each.factory.by_columns for each in vertex.chain)
     return taken and all(channel.columns is not None for each in vertex.chain for channel in each.channels)
 
@@ -150,18 +150,18 @@ class SourceInput:
 
     @property
     def waits(self) -> bool:
-        """Nothing is left."""
+        """False: a source leaves no input unprocessed."""
         return False
 
     def start_early(self, slices: Slices, tick: Tick, report: TaskReport) -> None:
-        """Nothing is left."""
+        """Do nothing: a source leaves no input unprocessed."""
 
     def restore(self, channel_state: Sequence[ListPart]) -> None:
-        """Nothing is left: `check_resumable` has seen to it."""
+        """Do nothing: `check_resumable` refuses channel state for a source."""
         assert not channel_state
 
     def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
-        """Nothing is left."""
+        """None: a source leaves no input unprocessed."""
         return None
 
     def close(self) -> None:
@@ -170,16 +170,16 @@ class SourceInput:
 
 
 class ChannelInput:
-    """Merges the channels from other tasks into a chain, until the epoch's deadline if it has one.
+    """Merges the channels from other tasks into a chain, until the epoch's deadline, if any.
 
     Args:
         setup: The job.
         vertex: The receiving vertex.
         subtask: The receiving subtask.
-        chain: Its operators.
-        keyed: Its keyed state, kept within its memory bound between frames.
-        directory: A local directory for frames beyond the memory bound.
-        resources: Of the process.
+        chain: The subtask's operators.
+        keyed: The subtask's keyed state, kept within its memory limit between frames.
+        directory: A local directory for frames beyond the memory limit.
+        resources: The resources of the process.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class ChannelInput:
         return self._waiting.snapshot(new_path) if self._has_channel_state else None
 
     def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> InputEnd:
-        """Process the epoch's frames, after the remaining ones of earlier epochs; see `TaskInput`."""
+        """Process the epoch's frames, after the remaining frames of earlier epochs; see `TaskInput`."""
         chain, waiting = self._chain, self._waiting
         start = chain.clock.watermark
         merge = InputMerge.of(self._plan, self._vertex, self._subtask, start, self._directory, _FRAME_MEMORY)
@@ -253,7 +253,7 @@ class ChannelInput:
             self._in_order(False, slices, tick, report)
 
     def _in_order(self, trace: bool, slices: Slices | None, tick: Tick, report: TaskReport) -> None:
-        """Process waiting input epoch by epoch, until the deadline."""
+        """Process waiting input, epoch by epoch, until the deadline."""
         waiting = self._waiting
         while waiting:
             merge = waiting.oldest(self._chain.clock.watermark)
@@ -262,7 +262,7 @@ class ChannelInput:
             waiting.processed()
 
     def _merged(self, merge: InputMerge, trace: bool, slices: Slices | None, tick: Tick, report: TaskReport) -> bool:
-        """Process the input of an epoch; returns False if the deadline ended it."""
+        """Process the input of an epoch; False if the deadline stopped it."""
         chain, bound = self._chain, self._keyed.bound
         settings, received = self._plan.settings, merge.frames()
         if settings.batch and StateKind.KEYED in self._vertex.chain[0].factory.state:
@@ -286,13 +286,13 @@ class ChannelInput:
         return True
 
     def _in_rounds(self, slices: Slices, tick: Tick, report: TaskReport) -> bool:
-        """Process waiting records round by round, as far as they do not move event time; False if the deadline has come."""
+        """Process waiting records round by round, unless they advance event time; False if the deadline stopped it."""
         watermark, since, keys = self._chain.clock.watermark, 0, 0
         merge = self._waiting.in_rounds(watermark)
         while (taken := merge.take()) is not None:
             tick()
             if 2 * merge.keys < keys:
-                slices.begin_small()  # the remaining keys may be the slow ones
+                slices.begin_small()  # the remaining keys may be slow ones
             keys = merge.keys
             records, index = taken
             processed = self._process_slices(records, index, slices, tick)
@@ -309,7 +309,7 @@ class ChannelInput:
         return taken is None
 
     def _process_slices(self, frame: Frame, index: int, slices: Slices, tick: Tick) -> int:
-        """Process the records of a frame until the deadline; returns how many."""
+        """Process the records of a frame until the deadline; returns the number of processed records."""
         done, count = 0, len(frame.values)
         while done < count and (size := slices.take(count - done)):
             part = frame if size == count else frame.part(done, done + size)
@@ -319,7 +319,7 @@ class ChannelInput:
         return done
 
     def _process_traced(self, frame: Frame, locations: list[str], index: int) -> None:
-        """Process element by element, so that a failure names the origin of its record."""
+        """Process one element at a time, so that a failure names the origin of its record."""
         batch, chain = frame.batch(), self._chain
         watermarks = [each for first, end, each in pieces(len(batch.values), frame.late) for _ in range(first, end)]
         for position, (location, watermark) in enumerate(zip(locations, watermarks)):

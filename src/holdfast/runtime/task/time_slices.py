@@ -9,19 +9,19 @@ from typing import Protocol
 __all__ = ["InterruptedSlices", "Slices", "TimeSlices"]
 
 _SHORT, _LONG = 0.002, 0.008
-"""Seconds of a slice: short, because the next records may take ten times as long."""
+"""Shortest and longest duration of a slice, in seconds. Short, because the next records may take ten times as long."""
 _OPENING = 0.5
-"""Most seconds of the first slice that do not count against the deadline."""
+"""The most seconds of the first slice that do not count against the deadline."""
 
 
 class Slices(Protocol):
-    """Says how many records a subtask processes before it asks again."""
+    """Tells how many records a subtask may process before it asks again."""
 
     def take(self, count: int) -> int:
         """How many of ``count`` available records to process now; 0 after the deadline."""
 
     def begin_small(self) -> None:
-        """Start over with one record: the next ones may be slower."""
+        """Start over with one record, because the next ones may be slower."""
 
     @property
     def spent(self) -> float:
@@ -31,8 +31,8 @@ class Slices(Protocol):
 class TimeSlices:
     """Slices of a few milliseconds. The first one is always granted, so that every epoch makes progress.
 
-    The time begins after the first slice, in which a sink opens its transaction: a subtask that has waited for that is not
-    behind the others.
+    Time counts from the end of the first slice, because a sink opens its transaction in that slice, and a subtask that waits
+    for this is not behind the others.
 
     >>> times = iter([0.0, 0.5, 0.501, 0.55, 0.6])
     >>> slices = TimeSlices(0.1, lambda: next(times))
@@ -70,7 +70,7 @@ class TimeSlices:
         return self._taken
 
     def begin_small(self) -> None:
-        """Begin with one record again; see `Slices`."""
+        """Start over with one record; see `Slices`."""
         self._size, self._taken = 1, 0
 
     @property
@@ -80,11 +80,11 @@ class TimeSlices:
 
 
 class InterruptedSlices:
-    """Slices that end early.
+    """Slices that may end early.
 
     Args:
         slices: The slices.
-        stop: Whether to end.
+        stop: Returns whether to end.
     """
 
     def __init__(self, slices: Slices, stop: Callable[[], bool]) -> None:
@@ -96,7 +96,7 @@ class InterruptedSlices:
         return 0 if self._stop() else self._slices.take(count)
 
     def begin_small(self) -> None:
-        """Begin with one record again; see `Slices`."""
+        """Start over with one record; see `Slices`."""
         self._slices.begin_small()
 
     @property
