@@ -17,25 +17,24 @@ __all__ = ["PART", "Bucket"]
 
 _STATUS = re.compile(r"status code: (\d{3})|[Ss]tatus(?: code)?:? (\d{3})")
 _METADATA_SERVICE = "http://169.254.169.254/"
-"""Where machines in a cloud get credentials, if none are given."""
+"""Where machines in a cloud get credentials, if none are configured."""
 PART = 8 << 20
-"""Bytes of a part of a large object: no request takes longer than the transfer of one part."""
+"""Size of a part of a large object, in bytes: no request takes longer than the transfer of one part."""
 _WRITES_AT_ONCE = 2
-"""Parts of one file that are uploaded at the same time, each held in memory."""
+"""Parts of one file to upload at a time; each is in memory."""
 _PATIENCE_S = 60
-"""The longest time of retries of a part."""
+"""Maximum time of a part's retries, in seconds."""
 _TOO_MANY = (429, 503)
 """HTTP statuses for too many requests."""
 _LONGEST = "24h"
-"""Limit of a whole request. The limit that counts is the one of a read without progress."""
+"""Limit of a whole request. What matters is the limit of a read without progress."""
 
 
 class Bucket:
     """A bucket, or a prefix in it: a `FileStore`.
 
-    Large objects are put in parts, of which each is repeated by itself; the store joins them when the last one is there.
-    Parts of a put that was interrupted stay in the bucket, unlisted, until the store removes them (a life-cycle rule for
-    incomplete uploads).
+    Large objects are put in parts, each with its own retries; the store joins them after the last part. Parts of an
+    interrupted put stay in the bucket, unlisted, until the store removes them (a life-cycle rule for incomplete uploads).
 
     Args:
         make: Obstore's class of the store.
@@ -77,7 +76,7 @@ class Bucket:
         }
         self._open: Callable[..., Any] = partial(make, client_options=client_options, **settings)
         try:
-            # No retries here, but for parts: only Storage knows the remaining budget and the meaning of a lost answer.
+            # Only parts are retried here: only Storage knows the remaining budget and the meaning of a lost answer.
             self._bucket = self._open(retry_config={"max_retries": 0})
         except (obstore.exceptions.BaseError, ValueError) as error:
             raise ConfigurationError(f"{self.uri}: {_first_line(error)}") from error
@@ -96,7 +95,7 @@ class Bucket:
         try:
             with self._errors("put", path):
                 self._obstore.put(self._patient, path, _octets(data), use_multipart=True, chunk_size=PART)
-        except NotFound as error:  # the upload: its last request succeeded, and was repeated as its answer was lost
+        except NotFound as error:  # its last request succeeded, but was repeated because the answer was lost
             raise Unavailable(f"cannot put {self.uri}/{path}: the answer to its last part was lost") from error
 
     def put_new(self, path: str, data: Data) -> None:
@@ -135,7 +134,7 @@ class Bucket:
         with self._errors("delete", every[0] if every else ""):
             try:
                 self._obstore.delete(self._bucket, every)
-            except FileNotFoundError as error:  # not from S3; the others may be left
+            except FileNotFoundError as error:  # not raised by S3; other objects may be left
                 self._check_bucket(error)
                 for path in every:
                     with suppress(FileNotFoundError):
@@ -147,7 +146,7 @@ class Bucket:
     def look_up(self, path: str) -> ObjectInfo:
         """Describe an object."""
         with self._errors("look up", path):
-            return _info(self._obstore.head(self._bucket, path))._replace(path=path)  # obstore 0.11 names it with the prefix
+            return _info(self._obstore.head(self._bucket, path))._replace(path=path)  # obstore 0.11 adds the prefix
 
     def walk(self, directory: str) -> Sequence[ObjectInfo]:
         """Describe the objects under a directory."""
@@ -155,14 +154,14 @@ class Bucket:
             return [_info(entry) for chunk in self._obstore.list(self._bucket, directory) for entry in chunk]
 
     def create(self, path: str) -> CheckedWriter:
-        """Begin an object, which is written in parts."""
+        """Start an object, which is written in parts."""
         with self._errors("write", path):
             file = self._obstore.open_writer(self._patient, path, buffer_size=PART, max_concurrency=_WRITES_AT_ONCE)
         return CheckedWriter(file, lambda: self._errors("write", path))
 
     @cached_property
     def _patient(self) -> Any:
-        """The bucket, with retries of single parts: a part is not there again once it was handed on."""
+        """The bucket with retries of single parts, because a part is not kept after it was handed on."""
         backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
         retries = {"max_retries": 20, "retry_timeout": timedelta(seconds=_PATIENCE_S), "backoff": backoff}
         return self._open(retry_config=retries)
@@ -178,7 +177,7 @@ class Bucket:
             with self._errors("copy", source):
                 try:
                     self._obstore.copy(self._bucket, source, target)
-                except self._obstore.exceptions.AlreadyExistsError as error:  # Azure, while an earlier copy runs
+                except self._obstore.exceptions.AlreadyExistsError as error:  # Azure, while an earlier copy is running
                     raise Unavailable(f"{self.uri}/{target}: is being copied") from error
             if self.size(target) != size:  # Azure may answer before the copy is complete
                 raise Unavailable(f"{self.uri}/{target}: is not complete yet")
@@ -191,7 +190,7 @@ class Bucket:
         try:
             yield
         except FileNotFoundError as error:
-            # Must not count as a missing object: the job would take its storage for empty and start with empty state.
+            # Must not count as a missing object: the job would take its storage for empty, and start with empty state.
             self._check_bucket(error)
             raise NotFound(f"{where}: no such object") from error
         except (errors.AlreadyExistsError, errors.PreconditionError) as error:
@@ -203,7 +202,7 @@ class Bucket:
             ) from error
         except errors.NotSupportedError as error:
             raise StorageError(f"cannot {what} {where}: {_first_line(error)}") from error
-        except (errors.InvalidPathError, ValueError) as error:  # one in a listing; one that was given
+        except (errors.InvalidPathError, ValueError) as error:  # raised for a path in a listing; raised for a given path
             raise StorageError(
                 f"cannot {what} {where}: {_first_line(error)}; a part of an object's name must not be empty (//), . or .., "
                 "nor have control characters: give the object another name"
@@ -212,7 +211,7 @@ class Bucket:
             self._check_bucket(error)
             code = _status(error)
             reason = f"cannot {what} {where}: {_first_line(error)}"
-            if _METADATA_SERVICE in reason:  # the last place where credentials are looked for
+            if _METADATA_SERVICE in reason:  # the last place where credentials are looked up
                 reason = (
                     f"cannot {what} {where}: no credentials were found: {self._remedy}. They must allow {self._rights}. The "
                     f"metadata service of machines in a cloud, the last place to look for some, said: {_first_line(error)}"
@@ -240,7 +239,7 @@ def _info(entry: Any) -> ObjectInfo:
 
 
 def _status(error: BaseException) -> int:
-    """The HTTP status in an error; 0: none."""
+    """The HTTP status in an error; 0 without one."""
     found = _STATUS.search(str(error))
     return int(found.group(1) or found.group(2)) if found else 0
 

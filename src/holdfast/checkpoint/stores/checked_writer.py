@@ -12,11 +12,11 @@ __all__ = ["CheckedWriter"]
 
 
 class CheckedWriter:
-    """Writes an object of any size to a file of a client.
+    """Writes an object of any size to a file of a store's client.
 
     Args:
         file: The client's file.
-        errors: Makes the context that turns the client's errors into those of the store.
+        errors: Creates the context that turns the client's errors into the store's.
     """
 
     def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:

@@ -27,7 +27,7 @@ _REMEDIES = REMEDIES | {
 
 
 _LARGE = 8 << 20
-"""Bytes from which on a file is written past the page cache: it is read only after a failure."""
+"""Larger files, in bytes, are written past the page cache, because they are read only after a failure."""
 _AT_ONCE = 1 << 20
 
 
@@ -50,7 +50,7 @@ class DirectoryStore:
         return os.path.join(self._root, path)
 
     def refuse_planted(self, path: str) -> None:
-        """Check that no other user can have made or changed a directory of this store.
+        """Check that no other user can have created or changed this store's directory.
 
         Raises:
             ConfigurationError: it, or a directory on the way to it, belongs to another user, or all users can write to it.
@@ -70,7 +70,7 @@ class DirectoryStore:
             _flush(os.path.dirname(target))
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if the path is free. The hard link makes this atomic, on NFS too."""
+        """Put an object if the path is free. The hard link makes this atomic, also on NFS."""
         with self._errors("put", path):
             target, part = self._write_part(path, data)
             try:
@@ -81,7 +81,7 @@ class DirectoryStore:
             _flush(os.path.dirname(target))
 
     def link(self, path: str, source: str) -> bool:
-        """Put a file by a hard link; False if there can be none, as to another file system."""
+        """Put a file by a hard link; False if that is impossible, for example on another file system."""
         _flush(source)
         with self._errors("put", path):
             target = self._at(path)
@@ -90,7 +90,7 @@ class DirectoryStore:
                 os.link(source, target)
             except FileExistsError:
                 raise
-            except OSError:  # another file system, one without hard links, or too many
+            except OSError:  # another file system, one without hard links, or too many links
                 return False
             _flush(os.path.dirname(target))
             return True
@@ -111,7 +111,7 @@ class DirectoryStore:
         return self._at(path)
 
     def map(self, path: str) -> memoryview:
-        """Map an object into memory, read-only; its bytes are read when they are used."""
+        """Map an object into memory, read-only; its bytes are read when used."""
         with self._errors("map", path), open(self._at(path), "rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -160,9 +160,9 @@ class DirectoryStore:
                 os.lseek(descriptor, written, os.SEEK_SET)
                 while written < len(view):
                     written += os.write(descriptor, view[written:])
-            # fsync: files of a checkpoint must survive a power failure, not only the end of the process.
+            # Files of a checkpoint must survive a power failure, not only the end of the process.
             os.fsync(descriptor)
-        except BaseException:  # Ctrl-C, too, must leave no part behind
+        except BaseException:  # not even Ctrl-C may leave a part file behind
             os.unlink(part)
             raise
         finally:
@@ -172,8 +172,8 @@ class DirectoryStore:
     @staticmethod
     def _make_directory(path: str) -> None:
         try:
-            make_directories(path, 0o775)  # all users may write to none: the next start would be refused
-        except FileNotFoundError as error:  # as in /proc
+            make_directories(path, 0o775)  # if all users could write to a directory, the next start would be refused
+        except FileNotFoundError as error:  # for example in /proc
             raise StorageError(
                 f"cannot create {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
             ) from error
@@ -184,7 +184,7 @@ class DirectoryStore:
         try:
             yield
         except FileNotFoundError as error:
-            if what == "put":  # a driver that takes the job over deletes part files: that put may be repeated
+            if what == "put":  # a driver that takes the job over deletes part files, so the put may be repeated
                 raise Unavailable(f"cannot put {where}: its part file was deleted meanwhile") from error
             raise NotFound(f"{where}: no such file") from error
         except FileExistsError as error:
@@ -195,11 +195,11 @@ class DirectoryStore:
 
 
 def _write_past_cache(path: str, data: memoryview) -> int:
-    """Write the beginning of a file without the page cache, where the file system can; returns the bytes written."""
+    """Write the beginning of a file without the page cache, if the file system can; returns the number of bytes written."""
     if sys.platform != "linux":
         return 0
     written = 0
-    with suppress(OSError):  # the rest is written through the page cache, or fails there, too
+    with suppress(OSError):  # the rest is written through the page cache, or fails there as well
         descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
             with mmap.mmap(-1, _AT_ONCE) as aligned:

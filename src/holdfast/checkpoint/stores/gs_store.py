@@ -4,7 +4,7 @@ Configuration keys, named as in Flink; without them, credentials come from the u
 (``GOOGLE_APPLICATION_CREDENTIALS``, ``gcloud auth application-default login``, the service account of the machine):
 
 - ``gs.auth.service.account.json.keyfile``: the file with a service account's key
-- ``gs.storage.root.url``: a server other than Google's, which is used without credentials, as an emulator
+- ``gs.storage.root.url``: a server other than Google's, such as an emulator, which is used without credentials
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["HDFSStore"]
 
 _MODE = 0o755
 _WRITE = 8 << 20
-"""Bytes per write; the file may have any size."""
+"""Bytes per write; files may have any size."""
 _REFUSED = ("AccessControlException", "Permission denied", "UnsupportedOperation")
 
 
@@ -34,7 +34,7 @@ class HDFSStore:
         config: The settings.
 
     Raises:
-        ConfigurationError: hdfs-native is not installed, or the name node is not known.
+        ConfigurationError: hdfs-native is not installed, or the name node is unknown.
     """
 
     def __init__(self, authority: str, directory: str, config: Mapping[str, str]) -> None:
@@ -45,7 +45,7 @@ class HDFSStore:
         options = {key.removeprefix("hdfs."): value for key, value in config.items() if key.startswith("hdfs.")}
         try:
             self._client = hdfs.Client(f"hdfs://{authority}" if authority else None, options)
-        except Exception as error:  # hdfs-native raises plain exceptions for any configuration that it cannot use
+        except Exception as error:  # hdfs-native raises plain exceptions for any unusable configuration
             raise ConfigurationError(
                 f"{self._uri}: {error}; set HADOOP_CONF_DIR, or give hdfs://namenode:8020/path"
             ) from error
@@ -64,12 +64,12 @@ class HDFSStore:
             self._client.rename(self._write_part(path, data), self._at(path), overwrite=True)
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if the path is free: the name node renames the file only then."""
+        """Put an object if the path is free; otherwise the name node does not rename the file."""
         with self._errors("put", path):
             part = self._write_part(path, data)
             try:
                 self._client.rename(part, self._at(path), overwrite=False)
-            except BaseException:  # Ctrl-C, too, must leave no part behind
+            except BaseException:  # not even Ctrl-C may leave a part file behind
                 self._client.delete(part, recursive=False)
                 raise
 
@@ -146,7 +146,7 @@ class HDFSStore:
         return ObjectInfo(status.path[len(self._at("").rstrip("/")) + 1 :], int(status.length), changed, changed)
 
     def create(self, path: str) -> CheckedWriter:
-        """Begin a file."""
+        """Start a file."""
         with self._errors("write", path):
             return CheckedWriter(self._client.create(self._at(path), self._options()), lambda: self._errors("write", path))
 
@@ -165,12 +165,12 @@ class HDFSStore:
             raise
         except FileExistsError as error:
             raise AlreadyExists(f"{where}: exists already") from error
-        except (OSError, RuntimeError) as error:  # hdfs-native tells its errors apart by their texts
+        except (OSError, RuntimeError) as error:  # only the texts of hdfs-native's errors distinguish them
             text = " ".join(str(error).split())
             if "FileAlreadyExists" in text or "already exists" in text:
                 raise AlreadyExists(f"{where}: exists already") from error
             missing = isinstance(error, FileNotFoundError) or "FileNotFound" in text or "not found" in text.lower()
-            if missing and what != "put":  # a driver that takes the job over deletes part files: that put may be repeated
+            if missing and what != "put":  # a driver that takes the job over deletes part files, so the put may be repeated
                 raise NotFound(f"{where}: no such file") from error
             told = f"cannot {what} {where}: {text}"
             raise (StorageError if any(each in text for each in _REFUSED) else Unavailable)(told) from error

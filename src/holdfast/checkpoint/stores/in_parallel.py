@@ -16,7 +16,7 @@ _R = TypeVar("_R")
 
 
 def in_parallel(function: Callable[[_T], _R], items: Iterable[_T], at_once: int = _AT_ONCE) -> Iterator[_R]:
-    """The results in the order of the items; a few are computed ahead, in threads.
+    """Yield the results in the order of the items; a few are computed ahead, in threads.
 
     ``at_once``: the number of threads.
 

@@ -23,13 +23,13 @@ __all__ = ["KafkaTopic"]
 _logger = logging.getLogger(__name__)
 
 _ANSWER_S = 10.0
-"""The longest wait for the brokers in one attempt."""
+"""Seconds to wait for the brokers in one attempt."""
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _ROOM = 4 << 10
-"""Bytes of a record beside the part of an entry."""
+"""Bytes of a record besides the part of an entry."""
 _AT_ONCE = 100
 _SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""What the topic must have, so that Kafka deletes no record by itself."""
+"""Settings that the topic must have, so that Kafka deletes no record by itself."""
 
 
 class KafkaTopic:
@@ -37,7 +37,7 @@ class KafkaTopic:
 
     Args:
         name: The topic's name.
-        properties: The properties of Kafka's clients, ``bootstrap.servers`` among them.
+        properties: The properties of Kafka's clients, including ``bootstrap.servers``.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class KafkaTopic:
         self._admin: AdminClient | None = None
 
     def create(self) -> str:
-        """Create the topic unless it is there, and check its settings; returns its id."""
+        """Create the topic unless it exists, and check its settings; returns its id."""
         identity = self.id()
         if not identity:
             new = NewTopic(self.name, 1, -1, config={**_SETTINGS, "unclean.leader.election.enable": "false"})
@@ -70,7 +70,7 @@ class KafkaTopic:
         return identity
 
     def id(self) -> str:
-        """The topic's id; empty if there is no topic of this name."""
+        """The topic's id; empty if no topic has this name."""
         asked = self._client().describe_topics(TopicCollection([self.name]), request_timeout=_ANSWER_S)
         try:
             found = self._answer(asked, "describe it")
@@ -87,7 +87,7 @@ class KafkaTopic:
         return str(found.topic_id)
 
     def append(self, records: list[tuple[bytes, bytes]]) -> int:
-        """Append records; returns the offset of the last, once all of them are replicated."""
+        """Append records; returns the offset of the last one, once all are replicated."""
         with self._producing:
             if self._producer is None:
                 settings = {
@@ -123,7 +123,7 @@ class KafkaTopic:
             return max(offsets)
 
     def bounds(self) -> tuple[int, int]:
-        """The first offset, and the one after the last record that is replicated."""
+        """The first offset, and the offset after the last replicated record."""
         with self._reading:
             try:
                 found = self._reader().get_watermark_offsets(self._partition, timeout=_ANSWER_S, cached=False)
@@ -134,7 +134,7 @@ class KafkaTopic:
             return int(found[0]), int(found[1])
 
     def read(self, start: int, end: int) -> list[Record]:
-        """The records with offsets from ``start`` on, before ``end``; those that are deleted are left out."""
+        """The records with offsets in ``[start, end)``, without deleted ones."""
         found: list[Record] = []
         with self._reading:
             reader = self._reader()

@@ -1,8 +1,8 @@
 """LogRouter: an object store whose checkpoint logs are in topics.
 
-Where a job's log is, the log says. Its next position in the store is put, if free, as an object that names the topic, the
-log and the position, which is the first one in the topic. A driver that keeps the log in the store finds this position
-taken, and is fenced; a release that does not know topics refuses the object by its version.
+A job's log itself records where it is. To move it, an object that names the topic, the log and the position is put, if free,
+at the log's next position in the store; this position is the first one in the topic. A driver that keeps the log in the
+store finds the position taken, and is fenced. A release that does not know topics refuses the object by its version.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from holdfast.errors import ConfigurationError, CorruptFile, IncompatibleState
 __all__ = ["MOVED_VERSION", "LogRouter", "Moved", "moved_to"]
 
 MOVED_VERSION = 4
-"""The version of metadata that says where the log is; entries have a lower one."""
+"""The version of metadata that records where the log is; entries have a lower one."""
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Says that the log goes on in a topic."""
+    """Records that the log continues in a topic."""
 
     format_version: int
     topic: str
     topic_id: str
     log: bytes
-    """The log's name, which all its records have."""
+    """The log's name, which is part of all its records."""
     begin: LogPosition
     """The first position in the topic."""
     offset: int
-    """The topic's end when the log began there."""
+    """The topic's end when the log began in it."""
 
 
 _decoder = msgspec.msgpack.Decoder(Moved)
 
 
 def moved_to(payload: bytes) -> Moved | None:
-    """Where the log has moved, if an entry's payload says so."""
+    """Where the log has moved, if an entry's payload records that."""
     try:
         with parsing("an entry", "the place of a log"):
             return _decoder.decode(payload)
@@ -57,7 +57,7 @@ def moved_to(payload: bytes) -> Moved | None:
 
 
 class LogRouter:
-    """An object store but for checkpoint logs, which are in topics. Thread-safe.
+    """An object store, with checkpoint logs in topics. Thread-safe.
 
     Args:
         store: The store.
@@ -89,7 +89,7 @@ class LogRouter:
         return self._store.uri
 
     def in_topic(self, path: str) -> bool:
-        """Whether an object of this path is put into a topic, and costs no request to the store."""
+        """Whether an object with this path goes into a topic, and costs no request to the store."""
         found = entry_in(path)
         directory = manifest_in(path) if found is None else found[0]
         if not directory or directory not in self._logs:
@@ -129,7 +129,7 @@ class LogRouter:
         return self._of(path).size(path)
 
     def list(self, prefix: str) -> list[str]:
-        """The paths that begin with ``prefix``, without the objects that say where a log is."""
+        """The paths that begin with ``prefix``, without the objects that record where a log is."""
         listed: Sequence[str] = self._store.list(prefix)
         directories = {found[0] for found in map(entry_in, listed) if found is not None}
         if "/" in prefix:
@@ -139,12 +139,12 @@ class LogRouter:
         return [*listed]
 
     def _with_log(self, directory: str, prefix: str, listed: Sequence[str]) -> Sequence[str]:
-        """The paths with those of a job's log, without the object that says where it is."""
+        """The paths, with those of a job's log in a topic, and without the object that records where it is."""
         entries = {path: found[1] for path in listed if (found := entry_in(path)) is not None and found[0] == directory}
         log = self._log(directory)
         if log is None and entries:
             with suppress(NotFound):
-                self.size(max(entries))  # it may say by now that the log is in a topic
+                self.size(max(entries))  # by now it may record that the log is in a topic
             log = self._log(directory)
         if log is None:
             return listed
@@ -169,7 +169,7 @@ class LogRouter:
             self._store.delete(stored)
 
     def clear(self, directory: str) -> None:
-        """Delete a job's log in the topic, and the object that says where it is."""
+        """Delete a job's log in the topic, and the object that records where it is."""
         found = self._log(directory)
         if found is not None:
             found[0].clear()
@@ -184,7 +184,7 @@ class LogRouter:
             found[0].trim(oldest, needed)
 
     def _of(self, path: str) -> ObjectStore:
-        """What has the object of this path."""
+        """The store that holds the object with this path: the topic's log, or the underlying store."""
         found = entry_in(path)
         directory = manifest_in(path) if found is None else found[0]
         log = self._log(directory) if directory else None
@@ -193,7 +193,7 @@ class LogRouter:
         return log[1]
 
     def _log(self, directory: str) -> tuple[TopicLog, ObjectStore] | None:
-        """The job's log; None: it is in the store."""
+        """The job's log in a topic; None: it is in the store."""
         found = self._logs.get(directory)
         if found is not None or directory in self._unmoved:
             return found
@@ -224,7 +224,7 @@ class LogRouter:
         try:
             return self._parsed(path, self._store.get(path))
         except (CorruptFile, NotFound):
-            return None  # whoever reads the log will find it
+            return None  # whoever reads the log will meet the error
 
     def _parsed(self, path: str, data: bytes) -> Moved | None:
         try:
@@ -233,7 +233,7 @@ class LogRouter:
             return None
 
     def _move(self, directory: str, position: LogPosition) -> None:
-        """Let the log go on in the topic, from this position on; raises `AlreadyExists` if it is taken."""
+        """Continue the log in the topic, from this position on; raises `AlreadyExists` if the position is taken."""
         with self._lock:
             self._unmoved.discard(directory)
             name = self._name_topic(directory)
@@ -255,7 +255,7 @@ class LogRouter:
             except AlreadyExists:
                 ours = self._moved(directory, position)
                 if ours is None:
-                    raise  # an entry of a driver that has its log in the store
+                    raise  # an entry of a driver that keeps its log in the store
                 moved = ours
             self._begin(directory, moved)
 

@@ -1,4 +1,4 @@
-"""The settings that say where checkpoint logs are."""
+"""The settings that determine where checkpoint logs are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def log_in_topic(config: Mapping[str, str]) -> bool:
     """Whether the checkpoint log is kept in a topic.
 
     Raises:
-        ConfigurationError: the setting is neither ``storage`` nor ``kafka``, or the brokers are not named.
+        ConfigurationError: the setting is neither ``storage`` nor ``kafka``, or the brokers are missing.
     """
     kind = config.get(LOG, "storage").strip().lower()
     if kind not in ("storage", "kafka"):
@@ -33,7 +33,7 @@ def log_in_topic(config: Mapping[str, str]) -> bool:
 
 
 def log_topics(config: Mapping[str, str], directory: str) -> frozenset[str]:
-    """The topic that has the checkpoint log of the job with this directory, if one has.
+    """The topic with the checkpoint log of the job with this directory; empty if it is not in a topic.
 
     >>> log_topics({LOG: "kafka", f"{_KAFKA}bootstrap.servers": "broker:9092"}, "payments")
     frozenset({'payments-checkpoints'})

@@ -1,4 +1,4 @@
-"""The interfaces of plain object I/O, and its errors: `ObjectStore` under a checkpoint storage, `FileStore` under files."""
+"""The interfaces of plain object I/O, and its errors: `ObjectStore` for checkpoints, `FileStore` for users' files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Data = bytes | bytearray | memoryview
 
 
 def leaves(path: str) -> bool:
-    """Whether a path would name something outside its store.
+    """Whether a path would name something outside of its store.
 
     >>> leaves("job/state/a..b"), leaves("job/../../other"), leaves("/etc/passwd")
     (False, True, True)
@@ -41,7 +41,7 @@ class AlreadyExists(StorageError):
 
 
 class Unavailable(StorageError):
-    """The store did not answer, or cannot just now: the call may be repeated.
+    """The store did not answer, or cannot at the moment: the call may be repeated.
 
     The effect of a modifying call is unknown.
     """
@@ -91,11 +91,11 @@ class ObjectInfo(NamedTuple):
     changed_ms: int
     """The time of the last change, in ms since 1970."""
     version: str | int
-    """Differs between two contents of the path: the ETag, or the time of the last change."""
+    """Differs between any two contents of the path: the ETag, or the time of the last change."""
 
 
 class ObjectWriter(Protocol):
-    """Writes an object of any size, a few MB at a time. Dropped without `close`, it leaves no object."""
+    """Writes an object of any size, a few MB at a time. If dropped without `close`, it leaves no object."""
 
     def write(self, data: Data) -> None:
         """Append bytes."""
@@ -105,10 +105,10 @@ class ObjectWriter(Protocol):
 
 
 class FileStore(ObjectStore, Protocol):
-    """An object store that also holds the files of users, which may be large."""
+    """An object store that also holds users' files, which may be large."""
 
     appear_whole: bool
-    """Whether an object appears complete, or while it is written."""
+    """Whether objects appear only when they are complete; otherwise while they are written."""
 
     def look_up(self, path: str) -> ObjectInfo:
         """Describe an object; raises `NotFound`."""
@@ -117,10 +117,10 @@ class FileStore(ObjectStore, Protocol):
         """Describe the objects under a directory, in any order; none if it does not exist."""
 
     def create(self, path: str) -> ObjectWriter:
-        """Begin an object at a free path."""
+        """Start an object at a free path."""
 
     def move(self, source: str, target: str) -> None:
-        """Move an object to a path that only this object ever has; raises `NotFound`.
+        """Move an object to a path that no other object ever has; raises `NotFound`.
 
         Repeatable: a move that was interrupted, or whose answer was lost, may be repeated until the source is gone.
         """

@@ -1,14 +1,14 @@
 """SignedStore: an object store that signs what it puts, and returns nothing that was not signed with one of its keys.
 
-Everything in a checkpoint storage, pickles included, is read through it: who can write to the bucket, but has no key, can
-delete objects, and cannot make a job or a tool read a changed one.
+Everything in a checkpoint storage, including pickles, is read through it. Someone who can write to the bucket but has no key
+can delete objects, but cannot make a job or a tool read a changed one.
 
     content | 32 bytes for each chunk: HMAC-SHA256 | key id (8 bytes) | u64 length of the content | "HFSIGN01" or "HFSIGN02"
 
-The HMAC of a chunk covers its number, the length of the content and the object's name, so a part of a file can be read and
+The HMAC of a chunk covers its number, the length of the content and the object's name. So a part of a file can be read and
 verified by itself, and no signed object can stand in for another one. The name of a job's object is its path, which begins
 with the job's directory. An object at the top of its storage is part of a savepoint; its name begins with the savepoint's
-directory ("HFSIGN02"), so that files of one savepoint do not stand in for those of another one with the same key.
+directory ("HFSIGN02"), so that files of one savepoint cannot stand in for those of another one with the same key.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MAGICS = (_BY_PATH, _BY_DIRECTORY)
 _CHUNK_FIELDS = struct.Struct("<QQ")
 _FOOTERS_KEPT = 256
 _SHORTEST_KEY = 32
-"""In bytes."""
+"""Minimum length of a key, in bytes."""
 
 
 class SigningKey:
-    """A key with the state of HMAC after it. The key itself is not kept, and never shown."""
+    """A key, stored as the state of HMAC after it. The key itself is neither kept nor shown."""
 
     __slots__ = ("_begun", "id")
 
@@ -67,7 +67,7 @@ class SignedStore:
     Args:
         store: The store.
         keys: The first one signs; all verify.
-        earlier: Read also what an earlier release has signed without the name of the savepoint's directory.
+        earlier: Also accept objects that an earlier release has signed without the name of the savepoint's directory.
     """
 
     def __init__(self, store: ObjectStore, keys: Sequence[SigningKey], *, earlier: bool = False) -> None:
@@ -107,12 +107,12 @@ class SignedStore:
         return bytes(content)
 
     def content(self, path: str) -> bytes:
-        """The object's content, also if the object is not signed; otherwise raises as `get` does."""
+        """The object's content, even if the object is not signed; otherwise raises like `get`."""
         data = self._store.get(path)
         return self.get(path) if data.endswith(_MAGICS) else data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Up to ``length`` bytes of the object from ``start`` on; raises as `get` does."""
+        """Up to ``length`` bytes of the object from ``start`` on; raises like `get`."""
         footer = self._known_footer(path)
         whole = footer.length
         end = min(start + length, whole)
@@ -128,9 +128,9 @@ class SignedStore:
         return chunks[start - first * _CHUNK : end - first * _CHUNK]
 
     def size(self, path: str) -> int:
-        """The size of the content in bytes, as it follows from that of the object; raises `NotFound`."""
+        """The size of the content in bytes, derived from that of the object; raises `NotFound`."""
         stored = self._store.size(path) - _FOOTER.size
-        # A chunk takes up to _CHUNK + _MAC bytes; empty content has one signature, too.
+        # A chunk takes up to _CHUNK + _MAC bytes; empty content also has one signature.
         return max(0, stored - _MAC * max(1, -(-stored // (_CHUNK + _MAC))))
 
     def list(self, prefix: str) -> list[str]:
@@ -142,7 +142,7 @@ class SignedStore:
         self._store.delete(paths)
 
     def _known_footer(self, path: str) -> _Footer:
-        """The footer of an object that is read in parts, and does not change meanwhile."""
+        """The footer of an object that is read in parts and does not change meanwhile."""
         found = self._footers.get(path)
         if found is None:
             stored = self._store.size(path)
@@ -201,7 +201,7 @@ class _Footer(NamedTuple):
     key: SigningKey
     length: int
     name: str
-    """The name that is signed."""
+    """The name that the signature covers."""
 
 
 def _magic_of(path: str) -> bytes:
@@ -209,13 +209,13 @@ def _magic_of(path: str) -> bytes:
 
 
 def sign_again(store: ObjectStore, keys: Sequence[SigningKey], paths: Iterable[str], *, adopt_unsigned: bool = False) -> int:
-    """Sign objects of other keys with the first key.
+    """Sign objects that have another key's signature with the first key.
 
     Args:
-        store: Where the objects are.
+        store: The store with the objects.
         keys: The keys.
         paths: The objects.
-        adopt_unsigned: Sign unsigned objects, too; their content is trusted as it is.
+        adopt_unsigned: Also sign unsigned objects; their content is trusted as it is.
 
     Returns:
         The number of objects that were signed.
@@ -240,7 +240,7 @@ def sign_again(store: ObjectStore, keys: Sequence[SigningKey], paths: Iterable[s
 
 
 def read_keys(path: str) -> tuple[SigningKey, ...]:
-    """Read the keys of a file: one on each line, in hexadecimal digits; empty lines and those with ``#`` are skipped.
+    """Read keys from a file: one per line, in hexadecimal digits; empty lines and lines with ``#`` are skipped.
 
     Raises:
         ConfigurationError: there is no such file, other users can read or change it, or a line is not a key.

@@ -62,12 +62,12 @@ _URIS = (
     "file:///a/directory, s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or "
     "hdfs://namenode/directory"
 )
-_random = random.SystemRandom()  # forks draw other numbers, and the program's own `random` is not touched
+_random = random.SystemRandom()  # forks draw different numbers, and the program's `random` is not touched
 _STORES = ("s3", "s3a", "gs", "hdfs", "abfs", "abfss", "wasb", "wasbs")
 _counters: dict[str, RequestCounter] = {}
-"""By URI: all that this process asks of a storage, however often it is opened."""
+"""By URI: counts all requests of this process to a storage, however often it is opened."""
 _PAGE = 1000
-"""Objects of one request that lists or deletes."""
+"""Number of objects that one request lists or deletes."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RetryPolicy:
     """The limits and delays of retries, in seconds."""
 
     budget: float = 60.0
-    """After this time since the first failure, the last error is raised: the first attempt may take any time."""
+    """After this time since the first failure, the last error is raised. The first attempt may take any time."""
     first_delay: float = 0.1
     longest_delay: float = 5.0
 
@@ -86,12 +86,12 @@ class RetryPolicy:
 
 
 def refused(error: StorageError) -> bool:
-    """Whether a `Storage` refused a call, so that a later one would not succeed; otherwise it did not answer."""
+    """Whether a `Storage` refused a call, so that repeating it would not help; if not, it did not answer."""
     return not isinstance(error.__cause__, Unavailable)
 
 
 def storage_options(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings of `Storage.open` in a configuration: of the storages, the checkpoint log, and the keys that sign."""
+    """The settings of `Storage.open` in a configuration: those of the stores, the checkpoint log, and the signing keys."""
     return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key in (KEY_FILE, LOG)}
 
 
@@ -105,7 +105,7 @@ def open_store(uri: str, config: Mapping[str, str]) -> DirectoryStore | FileStor
     if not uri:
         raise ConfigurationError(f"the checkpoint storage's URI is empty; give {_URIS}")
     if "://" not in uri and not uri.startswith("file:"):
-        if parts.scheme in _STORES:  # a local directory of this name would be a surprise
+        if parts.scheme in _STORES:  # a local directory of this name would be surprising
             raise ConfigurationError(f"{uri}: {parts.scheme}:// needs the name of a bucket or host; use {_URIS}")
         return DirectoryStore(uri)
     if parts.scheme == "file":
@@ -180,7 +180,7 @@ class Storage:
         return storage
 
     def with_retries(self, retry: RetryPolicy) -> Storage:
-        """The same objects, with other limits of retries."""
+        """The same objects, with other retry limits."""
         other = Storage(self._store, retry, self._sleep, self._clock, self.requests)
         other._directory = self._directory
         return other
@@ -192,7 +192,7 @@ class Storage:
 
     @property
     def in_file_system(self) -> bool:
-        """Whether the objects are files, of this host or of HDFS; in a bucket, each request has its price."""
+        """Whether the objects are files, of this host or of HDFS; in a bucket, each request costs money."""
         return urlsplit(self.uri).scheme in ("file", "hdfs")
 
     def locate(self, path: str) -> str:
@@ -208,7 +208,7 @@ class Storage:
         self._repeat(f"put {path}", lambda: self._store.put(path, data), self._putting(path, data))
 
     def link(self, path: str, source: str) -> bool:
-        """Put a file of this host that does not change any more, by a hard link. False: it has to be read, and put.
+        """Hard-link a local file that will not change into the storage. False: the file must be read and put instead.
 
         The path must be unique to this attempt.
 
@@ -264,7 +264,7 @@ class Storage:
         return self._read(path, lambda: self._store.get_range(path, start, length))
 
     def map(self, path: str) -> memoryview | None:
-        """Map an object into memory, read-only: it is read when it is used. None: it has to be read with `get`.
+        """Map an object into memory, read-only; its bytes are read when used. None: it must be read with `get`.
 
         Raises:
             NotFound: the object does not exist.
@@ -275,11 +275,11 @@ class Storage:
             return self._directory.map(path)
         except NotFound:
             raise
-        except (StorageError, ValueError):  # a file system without maps, too many open files, an empty file
+        except (StorageError, ValueError):  # a file system without memory maps, too many open files, or an empty file
             return None
 
     def local_path(self, path: str) -> str | None:
-        """The path of the object's file on this host; None: it has none that holds just its content."""
+        """The path of the object's local file; None if no local file holds exactly its content."""
         return None if self._directory is None else self._directory.local_path(path)
 
     def size(self, path: str) -> int:
@@ -333,12 +333,12 @@ class Storage:
         self.delete(self.list(prefix))
 
     def trim_log(self, paths: JobPaths, oldest: LogPosition, needed: Collection[LogPosition]) -> None:
-        """Delete entries of a log in a topic; in a store they are deleted like other objects.
+        """Delete entries of a log in a topic; in a store, entries are deleted like other objects.
 
         Args:
             paths: The job's paths.
             oldest: All entries from this one on stay.
-            needed: Older ones that are needed, too.
+            needed: Older entries that are needed, too.
 
         Raises:
             StorageError: the storage or the brokers do not answer.
@@ -385,7 +385,7 @@ class Storage:
         return isinstance(self._store, LogRouter) and self._store.in_topic(path)
 
     def _asking(self, path: str, requests: Requests) -> Requests:
-        """The requests to the store; none for an object in a topic."""
+        """The number of requests to the store; none for an object in a topic."""
         return NONE if self._in_topic(path) else requests
 
     def _putting(self, path: str, data: Data) -> Requests:
@@ -416,13 +416,13 @@ def _pages(objects: Sequence[str]) -> int:
 
 
 def _put(data: Data) -> Requests:
-    """The requests that put an object; one that is put in parts takes a request a part, and two more."""
+    """The requests that put an object; for one put in parts, one request per part and two more."""
     parts = -(-len(data) // PART)
     return Requests(put=1 if parts <= 1 else parts + 2, bytes_written=len(data))
 
 
 class FileStorage(Storage):
-    """A `Storage` for the files of users, which may be large. It signs nothing."""
+    """A `Storage` for users' files, which may be large. It signs nothing."""
 
     def __init__(self, store: FileStore, retry: RetryPolicy = RetryPolicy()) -> None:
         super().__init__(store, retry)
@@ -442,7 +442,7 @@ class FileStorage(Storage):
 
     @property
     def appear_whole(self) -> bool:
-        """Whether an object appears complete, or while it is written."""
+        """Whether objects appear only when they are complete; otherwise while they are written."""
         return self._files.appear_whole
 
     def look_up(self, path: str) -> ObjectInfo:
@@ -459,11 +459,11 @@ class FileStorage(Storage):
         return self._repeat(f"list {directory}", lambda: self._files.walk(directory))
 
     def create(self, path: str) -> ObjectWriter:
-        """Begin an object at a free path."""
+        """Start an object at a free path."""
         return self._repeat(f"write {path}", lambda: self._files.create(path))
 
     def move(self, source: str, target: str) -> None:
-        """Move an object to a path that only this object ever has; an object that was moved there before stays.
+        """Move an object to a path that no other object ever has; an object that was already moved there stays.
 
         Raises:
             NotFound: no object is at either path.

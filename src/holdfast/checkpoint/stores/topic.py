@@ -1,14 +1,15 @@
 """The checkpoint log of a job as a fold over the records of a topic with one partition. Pure.
 
 A record is for a position of the log, or for a path. *The entry of position n is the first record for n after that of n - 1;
-all others are ignored*, so that every reader comes to the same log:
+all others are ignored*, so every reader arrives at the same log:
 
     offset      40         41         42         43         44         45
     for         17         18         19         18         20         19
     written by  A          A          B          A, late    B          A, late
                 entry 17   entry 18   entry 19   ignored    entry 20   ignored: A is fenced
 
-Content that is too large for one record is several, its parts. It is there when its last part is, and all others before it.
+Content too large for one record is split into several records, its parts. It exists once its last part exists, together with
+all earlier ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.errors import StorageError
 __all__ = ["ForeignRecord", "Place", "Record", "RecordKey", "Topic", "TopicFold", "parts_of"]
 
 LARGEST_PART = 768 << 10
-"""The most bytes of content in a record: with its key, less than brokers take by default (``max.message.bytes``)."""
+"""Limit of the content in a record, in bytes: with the key, less than brokers accept by default (``max.message.bytes``)."""
 _FORM = 1
 _KEY = struct.Struct(">B16s16sQHH")
 
@@ -35,11 +36,11 @@ class RecordKey(NamedTuple):
     """The key of a record."""
 
     log: bytes
-    """Names the log, in 16 bytes."""
+    """The log's name, 16 bytes."""
     attempt: bytes
-    """Unique to this attempt to write the content, in 16 bytes."""
+    """Unique to this attempt to write the content, 16 bytes."""
     position: LogPosition
-    """The position that the content is for; 0: it is for a path."""
+    """The position of the content; 0: it is for a path."""
     part: int
     """The number of this part, from 0."""
     parts: int
@@ -71,7 +72,7 @@ class Record(NamedTuple):
 
 
 class Topic(Protocol):
-    """A topic with one partition: its records stay in the order in which they were appended.
+    """A topic with one partition; its records stay in the order in which they were appended.
 
     All methods raise `Unavailable` if a retry may help, and another `StorageError` if it will not.
     """
@@ -81,23 +82,23 @@ class Topic(Protocol):
         """The topic's name."""
 
     def create(self) -> str:
-        """Create the topic unless it is there, and check its settings; returns its id."""
+        """Create the topic unless it exists, and check its settings; returns its id."""
 
     def id(self) -> str:
-        """The topic's id, which one created anew under its name does not share; empty if there is none."""
+        """The topic's id, which a topic created anew under the same name does not share; empty if there is none."""
 
     def append(self, records: list[tuple[bytes, bytes]]) -> int:
-        """Append records, by key and value; returns the offset of the last, once all of them are replicated.
+        """Append records, by key and value; returns the offset of the last one, once all are replicated.
 
-        They follow each other, but those of other writers may come in between. After `Unavailable`, some may be there, now
-        or later.
+        They stay in order, but other writers' records may come in between. After `Unavailable`, some may exist, now or
+        later.
         """
 
     def bounds(self) -> tuple[int, int]:
-        """The first offset, and the one after the last record that is replicated."""
+        """The first offset, and the offset after the last replicated record."""
 
     def read(self, start: int, end: int) -> list[Record]:
-        """The records with offsets from ``start`` on, before ``end``; those that are deleted are left out."""
+        """The records with offsets in ``[start, end)``, without deleted ones."""
 
     def truncate(self, offset: int) -> None:
         """Delete the records before an offset."""
@@ -116,13 +117,14 @@ class Place(NamedTuple):
 
 
 class TopicFold:
-    """What the records of a topic are, up to an offset.
+    """The meaning of a topic's records, up to an offset.
 
     Args:
-        log: The log's name, in 16 bytes.
+        log: The log's name, 16 bytes.
         begin: The first position of the log that is in the topic.
         start: The offset of the first record.
-        whole: Whether that is the first one of the log. Otherwise older ones were deleted: it is the first part of an entry.
+        whole: Whether that is the first record of the log. If not, older ones were deleted, and it is the first part of an
+            entry.
     """
 
     def __init__(self, log: bytes, begin: LogPosition, start: int, whole: bool) -> None:
@@ -141,7 +143,7 @@ class TopicFold:
         """Add the next record.
 
         Raises:
-            ForeignRecord: it is of another log.
+            ForeignRecord: it belongs to another log.
         """
         found = RecordKey.decode(key)
         if found.log != self._log:
@@ -149,7 +151,7 @@ class TopicFold:
         self.next_offset = offset + 1
         first, have = self._open.pop(found.attempt, (offset, 0))
         if found.part != have:
-            return  # an earlier part was lost, or deleted
+            return  # an earlier part was lost or deleted
         if have + 1 < found.parts:
             self._open[found.attempt] = first, have + 1
             return

@@ -21,11 +21,11 @@ class TopicLog:
 
     Args:
         topic: The topic.
-        log: The log's name, in 16 bytes.
+        log: The log's name, 16 bytes.
         paths: The job's paths.
         begin: The first position that is in the topic.
-        offset: The topic's end when the log began there.
-        store: Where content goes that outlives its records.
+        offset: The topic's end when the log began in it.
+        store: The store for content that outlives its records.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class TopicLog:
 
     @property
     def uri(self) -> str:
-        """Names the topic, for error messages."""
+        """The topic's name, for error messages."""
         return f"topic {self._topic.name}"
 
     def last(self) -> LogPosition:
-        """The last position; that before the first one if the topic has no entry."""
+        """The last position; without entries in the topic, the one before the first position."""
         with self._lock:
             return self._caught_up().last
 
@@ -73,7 +73,7 @@ class TopicLog:
     def put_new(self, path: str, data: Data) -> None:
         """Append an entry; raises `AlreadyExists` if its position is taken."""
         position = self._position(path)
-        with self._lock:  # the end as this driver knows it: the record's offset tells whether it was
+        with self._lock:  # the end as this driver knows it; the offset of the appended record shows whether that was right
             last = NO_POSITION if self._fold is None else self._fold.last
             if position != last + 1:
                 last = self._caught_up().last
@@ -95,7 +95,7 @@ class TopicLog:
         records = self._topic.read(place.first, place.last + 1)
         parts = [record.value for record in records if RecordKey.decode(record.key).attempt == place.attempt]
         if not records or (records[0].offset, records[-1].offset) != (place.first, place.last):
-            return self._store.get(self._copy(path))  # deleted meanwhile
+            return self._store.get(self._copy(path))  # its records were deleted meanwhile
         return b"".join(parts)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -103,7 +103,7 @@ class TopicLog:
         return self.get(path)[start : start + length]
 
     def size(self, path: str) -> int:
-        """The size of the content; that of an entry is not read for it, and told as 0. Raises `NotFound`."""
+        """The size of a file's content. For an entry 0, because its content is not read. Raises `NotFound`."""
         found = entry_in(path)
         if found is None:
             return len(self.get(path))
@@ -129,11 +129,11 @@ class TopicLog:
             self._store.delete(copies)
 
     def trim(self, oldest: LogPosition, needed: Iterable[LogPosition]) -> None:
-        """Delete the records before an entry, after copying what is still needed of them to the store.
+        """Delete the records before an entry, after copying those still needed to the store.
 
         Args:
             oldest: All entries from this one on stay.
-            needed: Older ones that are needed, too.
+            needed: Older entries that are needed, too.
         """
         with self._lock:
             fold = self._caught_up()
@@ -147,7 +147,7 @@ class TopicLog:
             self._store.put(self._paths.kept_entry(position), self.get(self._paths.log_entry(position)))
         for path in files:
             if path not in self._forgotten:
-                with suppress(NotFound):  # it was deleted, and a part that came late made it look complete again
+                with suppress(NotFound):  # the file was deleted, and a late part made it look complete again
                     self._store.put(path, self.get(path))
                     self._doubled.add(path)
         self._topic.truncate(bound)
@@ -156,7 +156,7 @@ class TopicLog:
             self._forgotten.difference_update(files)
             fold.files = {path: place for path, place in fold.files.items() if path not in files}
             fold.entries = {position: place for position, place in fold.entries.items() if position >= oldest}
-        # A driver that was cut off and does not know it must leave the copies of its successor, whose entries are newer.
+        # A driver that was cut off unknowingly must leave the copies of its successor, whose entries are newer.
         self._store.delete([self._paths.kept_entry(position) for position in kept - wanted if position < oldest])
         self._kept = wanted
 
@@ -166,16 +166,16 @@ class TopicLog:
         return {position for position in listed if position is not None}
 
     def clear(self) -> None:
-        """Delete the topic: the job's data is deleted."""
+        """Delete the topic, because the job's data is deleted."""
         self._topic.delete()
 
     def is_copied(self, path: str) -> bool:
-        """Whether a file is in the store: by an earlier setting, or since its records were deleted."""
+        """Whether a file is in the store: stored there under an earlier setting, or copied when its records were deleted."""
         with self._lock:
             return path not in self._caught_up().files
 
     def _copy(self, path: str) -> str:
-        """Where the store has content whose records are deleted."""
+        """The path in the store of content whose records are deleted."""
         found = entry_in(path)
         return path if found is None else self._paths.kept_entry(found[1])
 
@@ -197,7 +197,7 @@ class TopicLog:
         return None
 
     def _append(self, position: LogPosition, path: str, data: bytes) -> bool:
-        """Append content; returns whether it is that of its position or path."""
+        """Append content; returns whether it became that of its position or path."""
         attempt = uuid.uuid4().bytes
         records = parts_of(self._log, attempt, position, path, data)
         first = self._topic.append(records) - len(records) + 1
@@ -212,7 +212,7 @@ class TopicLog:
         return found is not None and found.attempt == attempt
 
     def _caught_up(self) -> TopicFold:
-        """Read the topic to its end; with the lock."""
+        """Read the topic to its end. The caller holds the lock."""
         while True:
             first, end = self._topic.bounds()
             fold = self._fold
@@ -225,7 +225,7 @@ class TopicLog:
                 )
             records = self._topic.read(fold.next_offset, end) if fold.next_offset < end else []
             if fold.next_offset >= end or self._topic.bounds()[0] <= fold.next_offset:
-                break  # else the job's driver has deleted some of the records before they were read
+                break  # otherwise the job's driver has deleted some of the records before they were read
         try:
             for record in records:
                 fold.add(record.offset, record.key)
