@@ -1,6 +1,6 @@
-"""The log of a changelog: its records, and the interface between the keyed state that uses it and the connector that has it.
+"""A changelog's log: its records, and the interface between the keyed state that uses it and the connector behind it.
 
-`holdfast.state.changelogs.changelog` explains what changelogs are.
+`holdfast.state.changelogs.changelog` explains changelogs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENABLED = "state.changelog.enabled"
 _STORAGE = "state.changelog.storage"
 _PARTITIONS = "state.changelog.partitions"
 _FLINKS = ("memory", "filesystem")
-"""Flink's storages, which have no effect: the delta files of checkpoints are such a changelog already."""
+"""Flink's storages; they have no effect, because the delta files of checkpoints already are such a changelog."""
 _STANDBYS = "state.changelog.num-standby-replicas"
 _KAFKA = "state.changelog.kafka."
 """Prefix of Kafka's client properties."""
@@ -43,11 +43,11 @@ class ChangelogSettings:
     """The changelogs as configured."""
 
     properties: Mapping[str, str] = field(repr=False)
-    """Kafka's client properties, ``bootstrap.servers`` among them."""
+    """Kafka's client properties, including ``bootstrap.servers``."""
     partitions: int = 8
-    """The partitions of each topic; at most the operator's max parallelism."""
+    """Number of partitions of each topic; at most the operator's max parallelism."""
     standby_replicas: int = 0
-    """How many other hosts keep a copy of each subtask's state up to date."""
+    """Number of other hosts that keep a copy of each subtask's state up to date."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> ChangelogSettings | None:
@@ -76,7 +76,7 @@ def _number(config: Mapping[str, str], key: str, default: int, least: int) -> in
 
 
 class LogTruncated(Exception):
-    """A partition ends before an offset that it has had."""
+    """A partition ends before an offset that it once had."""
 
 
 class Row(NamedTuple):
@@ -95,26 +95,26 @@ class MarkerKey(NamedTuple):
     partition: int
     first: int
     last: int
-    """The key groups of the subtask that wrote it."""
+    """The last key group of the subtask that wrote it."""
     writer: str = ""
-    """The job that wrote it (`writer_of`); empty: of a release that did not tell."""
+    """The job that wrote it (`writer_of`); empty if an earlier release wrote it."""
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):
-    """The last checkpointed state that a partition holds of a range of key groups."""
+    """The last checkpointed state of a range of key groups in a partition."""
 
     state: str
     """The name of its handles (`holdfast.state.changelogs.changelog.name_of`)."""
     seed: str
-    """Names a period in which every change was added to the log's content. Copies of another period are worthless."""
+    """Names a period in which every change was added to the log's content. Copies from another period are worthless."""
     sliced: list[int]
-    """The ids of the states whose keys have slices."""
+    """The ids of the states whose keys have namespaces."""
     others: str = ""
-    """Names the other writers' markers beside it that its writer has found (`state.changelogs.changelog.others`)."""
+    """Names the other writers' markers beside it that its writer found (`state.changelogs.changelog.others`)."""
 
 
 def writer_of(identity: str, storage: str | None) -> str:
-    """Name the writer of a log: a job with its checkpoints, so that a copy of the job in another storage is another one."""
+    """Name the writer of a log: a job with its checkpoints. A copy of the job in another storage is another writer."""
     return xxhash.xxh3_64_hexdigest(f"{identity} {canonical_uri(storage or '')}".encode())
 
 
@@ -124,12 +124,12 @@ class LogRecord(NamedTuple):
     partition: int
     offset: int
     content: Row | tuple[MarkerKey, Marker | None] | None
-    """None: the partition ends after this offset, which is that of no row and no marker."""
+    """None: the partition ends after this offset, which belongs to neither a row nor a marker."""
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """The place of an epoch's records in the log, by partition."""
+    """Where an epoch's records are in the log, by partition."""
 
     first: Mapping[int, int]
     end: Mapping[int, int]
@@ -137,19 +137,19 @@ class Delivered:
 
 
 class ChangelogReader(Protocol):
-    """The log of one operator, as a copy reads it."""
+    """The log of one operator, for a reader that keeps a copy."""
 
     id: str
-    """Another one if the log was created anew under the same name."""
+    """The log's id; it changes if the log is created anew under the same name."""
     partitions: int
     tombstone_ms: int
-    """The least time for which the log keeps tombstones, in ms."""
+    """The minimum time for which the log keeps tombstones, in ms."""
 
     def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """The offsets at which these partitions end for a reader of committed records."""
+        """The offsets at which these partitions end for readers of committed records."""
 
     def read(self, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
-        """Read the committed records of these partitions from these offsets, up to the present end.
+        """Read the committed records of these partitions from these offsets up to the current end.
 
         Raises:
             LogTruncated: a partition ends before its offset.
@@ -160,19 +160,19 @@ class ChangelogReader(Protocol):
 
 
 class ChangelogLog(ChangelogReader, Protocol):
-    """The log of one operator, as one subtask uses it; `close` also aborts the open transaction."""
+    """The log of one operator, for the subtask that writes it; `close` also aborts the open transaction."""
 
     writer: str
-    """The job (`writer_of`)."""
+    """The job that writes (`writer_of`)."""
 
     def begin(self, epoch: Epoch, committed: CheckpointId) -> None:
-        """Begin an epoch; records of an abandoned attempt stay invisible. ``committed``: the last committed checkpoint."""
+        """Start an epoch; records of an abandoned attempt stay invisible. ``committed``: the last committed checkpoint."""
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Write rows in the epoch's transaction."""
+        """Write rows within the epoch's transaction."""
 
     def mark(self, markers: Mapping[MarkerKey, Marker | None]) -> None:
-        """Write markers, or tombstones for them, in the epoch's transaction."""
+        """Write markers, or tombstones for them, within the epoch's transaction."""
 
     def prepare(self) -> tuple[list[Any], Delivered]:
         """Flush the transaction; returns the committables for the checkpoint, and where the records are."""
@@ -181,4 +181,4 @@ class ChangelogLog(ChangelogReader, Protocol):
         """Commit the transactions of a complete checkpoint, unless they are gone."""
 
     def settled(self, partitions: Iterable[int]) -> bool:
-        """Whether no transaction in these partitions is open, so that all committed records can be read."""
+        """Whether no transaction is open in these partitions, so that all committed records can be read."""

@@ -37,7 +37,7 @@ CHECKSUM = slice(_FIELDS.size, _FIELDS.size + 16)
 _HEADER = _FIELDS.size + 16
 _WORTH_COMPRESSING = 128
 _LITTLE = 16
-"""Bytes that compression shrinks by less than one in this many are stored as they are: reading them is quicker."""
+"""Bytes are stored uncompressed if compression saves less than one in this many, because reading them is faster."""
 
 
 class _Codecs(threading.local):
@@ -52,7 +52,7 @@ _codecs = _Codecs()
 
 
 def compress(data: Data) -> tuple[Data, int]:
-    """Compress bytes to one zstd frame; returns it with the size of ``data``, or ``data`` and 0 if zstd saves little."""
+    """Compress bytes to one zstd frame; returns it and the size of ``data``, or ``data`` and 0 if zstd saves little."""
     if len(data) >= _WORTH_COMPRESSING:
         compressed = _codecs.compressor.compress(data)
         if len(compressed) < len(data) - len(data) // _LITTLE:

@@ -1,7 +1,7 @@
 """The stored entries of the checkpoint log: msgpack maps in the container of `holdfast.checkpoint.files`.
 
-Form 3; form 2 has no `holdfast.checkpoint.handles.InlineFile`, and is read, too. Fields may be added with a default; readers
-skip unknown fields. A change that an older reader would misunderstand raises `FORMAT_VERSION`.
+The current form is 3. Form 2, without `holdfast.checkpoint.handles.InlineFile`, can be read too. Fields may be added with a
+default; readers skip unknown fields. A change that an older reader would misunderstand must raise `FORMAT_VERSION`.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     job: str = ""
     """The identity of the job, the same in all take-overs of a log; empty: written by a release that had none."""
     claim: bool = False
-    """Whether that savepoint is the job's (CLAIM), and not deleted yet."""
+    """Whether that savepoint belongs to the job (CLAIM), and is not deleted yet."""
     copy: CheckpointId = NO_CHECKPOINT
     """A copy of a savepoint on trial (see `holdfast.checkpoint.takeover`), from which the driver may continue; 0: none."""
     position: LogPosition = NO_POSITION
-    """Its own position; 0: written by a release that did not store it."""
+    """The entry's own position; 0: written by a release that did not store it."""
 
 
 class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"):
@@ -95,9 +95,9 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"
     trial: bool = False
     """Whether it is the copy of that savepoint, on trial (see `holdfast.checkpoint.takeover`)."""
     requested: CheckpointId = NO_CHECKPOINT
-    """The checkpoint of the user's last request to go back, if the take-over does not tell; 0: as the take-over says."""
+    """The checkpoint of the user's last request to go back, if the take-over does not have it; 0: as in the take-over."""
     claim: bool = False
-    """Whether that savepoint is the job's (CLAIM), and not deleted yet."""
+    """Whether that savepoint belongs to the job (CLAIM), and is not deleted yet."""
 
 
 LogEntry = Takeover | Completed
@@ -176,7 +176,7 @@ def decode_entry(data: bytes, where: str) -> LogEntry:
     Raises:
         CorruptFile: the entry is truncated or altered.
         IncompatibleState: this release does not read the entry's form.
-        ConfigurationError: it says that the log goes on in a topic.
+        ConfigurationError: the entry says that the log continues in a topic.
     """
     payload = unpack(data, where)
     if (moved := moved_to(payload)) is not None:

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _AT_ONCE = 8 << 20
-"""Bytes read and written at a time while a file is copied."""
+"""Bytes to read and write at a time while a file is copied."""
 
 
 def write_file(storage: Storage, path: str, payload: Data) -> ContainedFile:
@@ -65,7 +65,7 @@ def write_raw(storage: Storage, path: str, data: Data) -> RawFile:
 
 
 def store_raw(storage: Storage, path: str, source: str) -> RawFile:
-    """Store a file of this host that does not change any more: by a hard link if the storage is in its file system.
+    """Store a local file that will not change: by a hard link if the storage is in the same file system.
 
     Raises:
         OSError: the file cannot be read.
@@ -118,7 +118,7 @@ def fetch_raw(storage: Storage, handle: RawFile, target: str) -> None:
         digest, size = xxhash.xxh3_128(), 0
         for start in range(0, handle.size, _AT_ONCE):
             left = handle.size - start
-            try:  # one byte more at the end: a longer file is not the one
+            try:  # ask for one byte more than the file has, to notice a longer file
                 part = storage.get_range(handle.path, start, _AT_ONCE if left > _AT_ONCE else left + 1)
             except NotFound as error:
                 raise CorruptFile(storage.locate(handle.path), "missing") from error
@@ -130,7 +130,7 @@ def fetch_raw(storage: Storage, handle: RawFile, target: str) -> None:
 
 
 def link_raw(storage: Storage, handle: RawFile, target: str) -> bool:
-    """Make a hard link to a stored raw file, whose content stays unread; False if there can be none.
+    """Hard-link a stored raw file, without reading it; False if that is impossible.
 
     Raises:
         CorruptFile: the file is missing, or has another size.
@@ -142,7 +142,7 @@ def link_raw(storage: Storage, handle: RawFile, target: str) -> bool:
         os.link(source, target)
     except FileNotFoundError as error:
         raise CorruptFile(storage.locate(handle.path), "missing") from error
-    except OSError:  # another file system, a file of another user, or too many links
+    except OSError:  # another file system, another user's file, or too many links
         return False
     if (size := os.path.getsize(target)) != handle.size:
         raise CorruptFile(storage.locate(handle.path), f"truncated or altered: {size} bytes instead of {handle.size}")
@@ -150,7 +150,7 @@ def link_raw(storage: Storage, handle: RawFile, target: str) -> bool:
 
 
 def is_link(storage: Storage, handle: RawFile, target: str) -> bool:
-    """Whether a file of this host is the stored file itself, by another name, and no copy.
+    """Whether a local file is the stored file itself under another name, and not a copy.
 
     Raises:
         FileNotFoundError: one of them is gone.
@@ -160,20 +160,20 @@ def is_link(storage: Storage, handle: RawFile, target: str) -> bool:
 
 
 def verify_linked(storage: Storage, handle: RawFile, target: str, stopped: Callable[[], bool]) -> None:
-    """Verify a file through a link that `link_raw` has made, unless ``stopped`` becomes true before the end.
+    """Verify a file through a link made by `link_raw`; stop if ``stopped`` becomes true.
 
     Raises:
-        CorruptFile: it is altered, and it is the storage's file.
-        OSError: the link is gone, or the storage's file.
+        CorruptFile: the file is altered, and it is the storage's own.
+        OSError: the link or the storage's file is gone.
     """
     if not is_link(storage, handle, target):
-        return  # a copy: it was verified when it was made
+        return  # it is a copy, which was verified when it was made
     if _checksum_of(target, stopped) not in (handle.checksum, b""):
         raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
 
 
 def _checksum_of(path: str, stopped: Callable[[], bool] = lambda: False) -> bytes:
-    """The checksum of a file; nothing if ``stopped`` became true before the end."""
+    """The checksum of a file; empty if ``stopped`` became true before the end."""
     digest = xxhash.xxh3_128()
     with open(path, "rb", buffering=0) as file:
         while data := file.read(_AT_ONCE):

@@ -1,8 +1,8 @@
 """Handles: references to stored state, with location, size and checksum.
 
-Stored as msgpack arrays that begin with the kind's number. New fields go to the end and have a default.
+Stored as msgpack arrays that begin with the number of the kind. New fields go to the end and have a default.
 
-A handle that is read from a file is refused if it names something outside the storage, or outside the directory of the host
+A handle read from a file is refused if it names something outside of the storage, or outside of the directory of the host
 that restores it.
 """
 
@@ -30,12 +30,15 @@ __all__ = [
 ]
 
 LARGEST_INLINE = 64 << 10
-"""The most bytes of one content in the metadata."""
+"""Limit of one content in the metadata, in bytes."""
 _MOST_INLINE = 1 << 20
-"""The most bytes of an epoch that some writers put into the metadata together: the subtasks of a vertex, or those of all
-sinks. The driver stores and holds them."""
+"""Limit of an epoch's content in the metadata, in bytes, for all subtasks of a vertex together, and for all sinks together.
+The driver stores this content and holds it in memory.
+"""
 _MOST_KEPT = 16 << 20
-"""The most bytes of all epochs that the subtasks of a vertex have in the metadata together, until they merge them."""
+"""Limit of the content in the metadata, in bytes, of all epochs and all subtasks of a vertex together. Beyond it they merge
+deltas.
+"""
 
 
 class ContainedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=0):
@@ -65,7 +68,7 @@ class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     """The file's name on the host that restores it."""
     first_key: bytes = b""
     last_key: bytes = b""
-    """The smallest and the largest key in a file sorted by keys; otherwise empty."""
+    """The largest key in a file sorted by keys; ``first_key`` is the smallest one. Otherwise both are empty."""
     level: int = 0
     """The LSM level of an SST file."""
     foreign: bool = False
@@ -92,7 +95,7 @@ class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tr
 
 
 class LogRange(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=3):
-    """Entries of an external log, e.g. a partition of a changelog topic."""
+    """Entries of an external log, e.g. of a partition of a changelog topic."""
 
     log: str
     """The log's name, resolved by the state backend."""
@@ -102,10 +105,10 @@ class LogRange(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True,
 
 
 class InlineFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=4):
-    """The content of an `IndexedFile` that is so small that it is stored in the handle: there is no file."""
+    """The content of an `IndexedFile` that is small enough to be stored in the handle, without a file."""
 
     path: str
-    """A path that no file has: it names the content."""
+    """A unique path that names the content; no such file exists."""
     data: bytes
     checksum: bytes
     """XXH3-128 of the index, which holds the checksums of the pieces."""
@@ -115,7 +118,7 @@ class InlineFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size of the content, in bytes."""
         return len(self.data)
 
 
@@ -124,7 +127,7 @@ Handle = Union[ContainedFile, RawFile, IndexedFile, LogRange, InlineFile]
 
 
 def inline_limit(wanted: int, writers: int) -> int:
-    """The most bytes that each of some writers may put into the metadata at a time, of ``wanted`` by the settings.
+    """Limit of the bytes that each of some writers may put into the metadata at a time; ``wanted``: the configured limit.
 
     >>> inline_limit(20_000, 2), inline_limit(1 << 20, 2), inline_limit(20_000, 64)
     (20000, 65536, 16384)
@@ -133,7 +136,7 @@ def inline_limit(wanted: int, writers: int) -> int:
 
 
 def kept_inline_limit(writers: int) -> int:
-    """The most bytes of all its deltas that each of some writers keeps in the metadata; it merges them when they are more.
+    """Limit of the bytes of deltas that each of some writers keeps in the metadata; beyond it, the writer merges them.
 
     >>> kept_inline_limit(2), kept_inline_limit(64), kept_inline_limit(1000)
     (262144, 262144, 16777)
@@ -142,7 +145,7 @@ def kept_inline_limit(writers: int) -> int:
 
 
 def contents_of(handles: Iterable[Handle]) -> Iterator[FileHandle | InlineFile]:
-    """Those of the handles that refer to files in the storage, or have the content of one."""
+    """The handles that refer to files in the storage or hold the content of one."""
     for handle in handles:
         if not isinstance(handle, LogRange):
             yield handle

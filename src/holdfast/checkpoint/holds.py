@@ -15,9 +15,9 @@ from holdfast.errors import CheckpointError
 __all__ = ["LONGEST_S", "MOST", "Hold", "Holds"]
 
 LONGEST_S = 3600.0
-"""The most seconds for which a reader outside the driver holds a checkpoint without renewing the hold."""
+"""Maximum time in seconds that a reader outside the driver may hold a checkpoint without renewing the hold."""
 MOST = 32
-"""The most holds of readers outside the driver at a time."""
+"""Maximum number of holds by readers outside the driver."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Hold:
     path: str
     """The checkpoint's path, as for ``execution.state-recovery.path``."""
     until: float
-    """When the hold ends by itself, by the clock of `Holds`; infinite for a reader in the driver, which removes it."""
+    """When the hold ends by itself, by the clock of `Holds`; infinite for a reader in the driver, which removes the hold."""
 
 
 class Holds:
     """The holds of one driver. Thread-safe; no call waits for the storage.
 
     Args:
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,10 +45,10 @@ class Holds:
         self._holds: dict[str, Hold] = {}
 
     def add(self, checkpoint_id: CheckpointId, path: str, seconds: float = inf) -> Hold:
-        """Begin a hold; it protects its checkpoint only if that is still retained afterwards.
+        """Start a hold; it protects its checkpoint only if the checkpoint is still retained afterwards.
 
         Raises:
-            CheckpointError: there are too many.
+            CheckpointError: there are too many holds.
         """
         with self._lock:
             self._expire()
@@ -61,15 +61,15 @@ class Holds:
             return hold
 
     def adopt(self, hold: Hold, seconds: float) -> None:
-        """Continue a hold of an earlier driver for this many seconds from now, whatever its ``until``."""
+        """Continue a hold of an earlier driver for this many seconds from now, whatever its ``until`` is."""
         with self._lock:
             self._holds[hold.id] = replace(hold, until=self._clock() + seconds)
 
     def renew(self, hold_id: str, seconds: float) -> Hold:
-        """Let a hold end this many seconds from now.
+        """Extend a hold to this many seconds from now.
 
         Raises:
-            KeyError: it has ended, and with it the protection of its checkpoint.
+            KeyError: it has ended, and its checkpoint is no longer protected.
         """
         with self._lock:
             self._expire()
@@ -82,7 +82,7 @@ class Holds:
             self._holds.pop(hold_id, None)
 
     def current(self) -> list[tuple[Hold, float]]:
-        """The holds that have not ended, and the seconds left to each."""
+        """The holds that have not ended, each with the seconds left."""
         with self._lock:
             now = self._expire()
             return [(hold, hold.until - now) for hold in self._holds.values()]

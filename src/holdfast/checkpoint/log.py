@@ -58,7 +58,7 @@ __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if a checkpoint cannot be restored."""
-_NOTED_S = 10.0  # between two notes of what is visible, in a bucket
+_NOTED_S = 10.0  # seconds between two notes of what is visible, for a storage in a bucket
 _Loaded = dict[CheckpointId, StoredCheckpoint | CorruptFile]
 
 
@@ -68,9 +68,9 @@ class Ownership:
 
     generation: int
     retained: tuple[CheckpointMetadata, ...]
-    """The retained checkpoints, newest first; without damaged ones."""
+    """The retained checkpoints, newest first, without damaged ones."""
     oldest: CheckpointId
-    """The oldest checkpoint to which the log's last entry refers, damaged or not: later drivers read on to it. 0: none."""
+    """The oldest checkpoint that the log's last entry refers to, damaged or not; later drivers read back to it. 0: none."""
     next_id: CheckpointId
     """The id of the next checkpoint to complete."""
     takeovers: tuple[LogPosition, ...]
@@ -80,7 +80,7 @@ class Ownership:
     savepoint: str
     """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none."""
     claim: bool = False
-    """Whether that savepoint is the job's, and not deleted yet."""
+    """Whether that savepoint belongs to the job, and is not deleted yet."""
     trial: bool = False
     """Whether the start is on trial (see `holdfast.checkpoint.takeover`): nothing may be deleted."""
 
@@ -95,13 +95,13 @@ class TakenOver:
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
     begins_from_savepoint: bool
-    """Whether the requested savepoint comes next: its copy is the first checkpoint to complete."""
+    """Whether the requested savepoint follows: its copy is the first checkpoint to complete."""
     job: str
-    """The identity of the job: that of its log, the same for all its drivers."""
+    """The identity of the job, which is stored in its log and the same for all its drivers."""
     trial: bool
     """Whether the start is on trial (see `holdfast.checkpoint.takeover`)."""
     passed_over: CheckpointRecord | None
-    """The job's own newest checkpoint, if the driver starts from another state. Its output is complete."""
+    """The job's own newest checkpoint, if the driver starts from another one. Its output is complete."""
 
 
 class CheckpointLog(LogReader):
@@ -151,7 +151,7 @@ class CheckpointLog(LogReader):
 
     @property
     def begun(self) -> bool:
-        """Whether the driver has taken over, so that it knows the job's checkpoints."""
+        """Whether the driver has taken over, and so knows the job's checkpoints."""
         return self._owned is not None
 
     @property
@@ -174,8 +174,8 @@ class CheckpointLog(LogReader):
     ) -> TakenOver:
         """Become the job's driver; the previous driver is fenced from now on.
 
-        The same driver calls it again after `complete` raised StorageError, and whenever it must return to the log's
-        state. A driver that lost the job meanwhile does not regain it.
+        The same driver calls it again after `complete` raised StorageError, and whenever it must return to the log's state.
+        A driver that has lost the job meanwhile does not regain it.
 
         Args:
             verify: Raises CorruptFile if a checkpoint cannot be restored (`holdfast.checkpoint.retention.verify_files`
@@ -184,7 +184,7 @@ class CheckpointLog(LogReader):
                 later drivers with the same request continue from the newest checkpoint.
             savepoint: Start from this savepoint at the user's request. Takes effect once, like ``restore_from``.
             judge: Raises an error if the program cannot continue from a checkpoint. A driver that does not own the job yet
-                asks before it takes over: then the owner goes on, and the log stays as it is.
+                calls it before it takes over: after an error, the owner continues, and the log stays as it is.
 
         Raises:
             CorruptFile: no checkpoint is usable; the message says what to do.
@@ -209,7 +209,7 @@ class CheckpointLog(LogReader):
                 except CorruptFile:
                     if self.still_mine():
                         raise
-                    # The file is not damaged: another driver has taken over and cleaned it up.
+                    # The file is not damaged: another driver has taken over and deleted it.
                     raise self._fenced("another driver took over") from None
                 if index > 0:
                     self._fall_back(facts, start, start.candidates[index:], loaded)
@@ -223,8 +223,8 @@ class CheckpointLog(LogReader):
     def claim(self, seen: LogEnd) -> bool:
         """Take over from an owner that seems to be dead, unless the log has grown since its end was read.
 
-        Of several drivers that have seen the same end, one succeeds; its `take_over` must follow. The owner is fenced, dead
-        or not.
+        Of several drivers that have seen the same end, one succeeds; it must then call `take_over`. The owner is fenced,
+        dead or not.
 
         Args:
             seen: The log's end as this driver has read it.
@@ -235,7 +235,7 @@ class CheckpointLog(LogReader):
         """
         with self._lock:
             facts = self._at_the_end(seen.tail, self._read)
-            if facts.owner == self._driver:  # an earlier claim, whose answer was lost
+            if facts.owner == self._driver:  # an earlier claim succeeded, but its answer was lost
                 self._settle(facts, Start(()), {})
                 return True
             if facts.tail != seen.tail:
@@ -257,11 +257,11 @@ class CheckpointLog(LogReader):
 
         Args:
             checkpoint: The checkpoint.
-            savepoint: The savepoint that it is a copy of; empty for the checkpoint of an epoch, which ends a trial.
+            savepoint: The savepoint of which it is a copy; empty for the checkpoint of an epoch, which ends a trial.
 
         Raises:
             Fenced: another driver has taken over; the checkpoint is not completed, and its output must not be committed.
-            ConfigurationError: the metadata cannot be stored; the checkpoint is not completed.
+            CheckpointError: the metadata cannot be stored; the checkpoint is not completed.
             StorageError: the storage did not answer. Whether the checkpoint exists is *unknown*: call `take_over`.
         """
         with self._lock:
@@ -301,9 +301,9 @@ class CheckpointLog(LogReader):
             )
 
     def output_becomes_visible(self, checkpoint_id: CheckpointId) -> None:
-        """Note, before the output of a completed checkpoint is committed, that the log must not end before it.
+        """Store a note, before a completed checkpoint's output is committed, that the log must not end before it.
 
-        Not on every call if the storage is a bucket: a request for each checkpoint is much for what no bucket loses.
+        In a bucket, which loses nothing, not every call stores one: a request per checkpoint would cost too much.
 
         Raises:
             StorageError: the storage does not answer.
@@ -314,7 +314,7 @@ class CheckpointLog(LogReader):
             self._noted = now
 
     def claimed(self) -> None:
-        """Note, with the next checkpoint, that the claimed savepoint is deleted."""
+        """Record in the next checkpoint that the claimed savepoint is deleted."""
         with self._lock:
             self._set(replace(self.owned, claim=False))
 
@@ -328,11 +328,11 @@ class CheckpointLog(LogReader):
             return self._settled and not self._exists(position_of(self.owned.next_id))
 
     def is_last(self) -> bool:
-        """Whether the log is known to end with this driver's last entry. Does not wait for a take-over or completion."""
+        """Whether the log is known to end with this driver's last entry. Does not wait for a take-over or a completion."""
         return self._settled and not self._exists(position_of(self.owned.next_id))
 
     def check_ownership_at_once(self) -> None:
-        """Like `check_ownership`, but never wait for a thread that takes over or completes: it finds out by itself.
+        """Like `check_ownership`, but does not wait for a thread that takes over or completes; that thread finds out itself.
 
         Raises:
             Fenced: another driver has taken over.
@@ -345,7 +345,7 @@ class CheckpointLog(LogReader):
                 self._lock.release()
 
     def check_ownership(self) -> None:
-        """Check, after a failure, whether another driver owns the job: it would delete the files that this driver needs.
+        """Check, after a failure, whether another driver owns the job and may have deleted the files that this driver needs.
 
         Raises:
             Fenced: another driver has taken over.
@@ -388,7 +388,7 @@ class CheckpointLog(LogReader):
             start = started(facts, going_back, savepoint)
             loaded = self._load(start.candidates)
             if start.trial and not start.copies and going_back is None and not _intact(loaded, verify):
-                facts = replace(facts, copy=None)  # the savepoint is copied again
+                facts = replace(facts, copy=None)  # the savepoint will be copied again
                 start, loaded = started(facts, None, savepoint), {}
             if not start.trial:
                 facts = replace(facts, copy=None)
@@ -401,7 +401,7 @@ class CheckpointLog(LogReader):
             try:
                 self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
             except AlreadyExists:
-                continue  # the log grew meanwhile
+                continue  # the log has grown meanwhile
             if not has_successor(self._exists, position):
                 return after_takeover(facts, record), start, loaded
             self._give_way(position, record)
@@ -409,8 +409,8 @@ class CheckpointLog(LogReader):
     def _read_for(self, tail: LogPosition, restore_from: CheckpointId | None, savepoint: FromSavepoint | None) -> LogFacts:
         """Read the log's end for a driver with these requests of the user.
 
-        A request that has not been obeyed yet is obeyed although the log's end cannot be read: then it is unknown what was
-        complete, and the user has decided to start from elsewhere.
+        If the end cannot be read, a new request is obeyed nevertheless: what was complete is unknown then, and the user has
+        decided to start from elsewhere.
         """
         try:
             return self._read(tail)
@@ -463,7 +463,7 @@ class CheckpointLog(LogReader):
             self._displaced.extend(c for c in before.retained if c.checkpoint_id not in retained)
 
     def _fall_back(self, facts: LogFacts, start: Start, intact: tuple[CheckpointRecord, ...], loaded: _Loaded) -> None:
-        """Record that an older checkpoint than the newest is used, for all later drivers."""
+        """Record for all later drivers that an older checkpoint than the newest one is used."""
         facts = replace(facts, completed=intact)
         record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)

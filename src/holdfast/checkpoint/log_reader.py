@@ -52,7 +52,7 @@ class LogReader:
         """Read the log's end.
 
         Args:
-            hint: An end that was read before; the search begins there.
+            hint: An end that was read before; the search starts there.
 
         Raises:
             CorruptFile: the log cannot be read.
@@ -69,7 +69,7 @@ class LogReader:
     def started_from(self) -> str:
         """The name of the savepoint from which the job last started (`OpenSavepoint.name`); empty: none.
 
-        For a driver before its take-over.
+        Called by a driver before its take-over.
 
         Raises:
             CorruptFile: the log cannot be read.
@@ -85,11 +85,11 @@ class LogReader:
         return self._at_the_end(self._hint(), read)
 
     def read_retained(self) -> list[CheckpointRecord]:
-        """The retained checkpoints, newest first. For a reader that does not own the job.
+        """The retained checkpoints, newest first. Called by readers that do not own the job.
 
         Raises:
             CorruptFile: the log cannot be read.
-            StorageError: the storage does not answer, or refuses to list: a bucket that is missing is no empty log.
+            StorageError: the storage does not answer, or refuses to list: a missing bucket is not an empty log.
         """
         return list(self._at_the_end(self._listed_tail(), self._read).completed)
 
@@ -98,7 +98,7 @@ class LogReader:
         return self._where(position_of(checkpoint_id))
 
     def _at_the_end(self, hint: LogPosition, read: Callable[[LogPosition], T]) -> T:
-        """Read the log's last position, searching from ``hint`` on, and return the result of ``read``."""
+        """Search the log's last position, starting at ``hint``, and return the result of ``read`` for it."""
         while True:
             tail = find_tail(self._exists, hint)
             try:
@@ -106,10 +106,10 @@ class LogReader:
             except CorruptFile:
                 if not has_successor(self._exists, tail):
                     raise
-                hint = tail  # not damaged: the log grew meanwhile, and old entries were deleted
+                hint = tail  # not damaged: the log has grown, and old entries were deleted
 
     def _takeover(self, tail: LogPosition, last: LogEntry) -> tuple[Takeover, LogPosition]:
-        """The last take-over in a log that ends with an entry, and its position."""
+        """The last take-over and its position, in a log that ends with this entry."""
         since = tail if isinstance(last, Takeover) else last.takeover
         takeover = last if since == tail else self._get(since)
         if not isinstance(takeover, Takeover):
@@ -152,7 +152,7 @@ class LogReader:
         )
 
     def _read_despite_damage(self, tail: LogPosition) -> LogFacts:
-        """Read a log whose end cannot be read, for a driver that is asked not to continue from it."""
+        """Read a log whose end cannot be read, for a driver that will not continue from it."""
         at = tail
         known: tuple[LogEntry, Takeover, LogPosition] | None = None
         while at and known is None:
@@ -167,7 +167,7 @@ class LogReader:
         if known is None:
             return LogFacts(tail, generation, "", (), (), NO_CHECKPOINT, unreadable=unreadable)
         entry, takeover, since = known
-        # Each position raises the generation by one at most, except for a start from a savepoint, whose files tell.
+        # Each position raises the generation by at most one, except a start from a savepoint, which the state files show.
         generation = max(generation, entry.generation + unreadable - at)
         takeovers = (*takeover.takeovers, since, *map(LogPosition, range(at + 1, tail + 1)))
         requested = (entry.requested if isinstance(entry, Completed) else NO_CHECKPOINT) or takeover.requested
@@ -186,7 +186,7 @@ class LogReader:
         )
 
     def _copy(self, checkpoint_id: CheckpointId) -> SavepointCopy | None:
-        """The copy of a savepoint that is on trial; None if there is none, or it cannot be read: it can be made again."""
+        """The copy of a savepoint that is on trial; None if there is none, or it cannot be read: it can be copied again."""
         if not checkpoint_id:
             return None
         try:
@@ -201,7 +201,7 @@ class LogReader:
         completed: list[CheckpointRecord] = []
         while True:
             if isinstance(entry, Takeover):
-                if entry.restored >= position:  # the take-over has the place of an entry that was lost
+                if entry.restored >= position:  # the take-over is at the position of an entry that was lost
                     raise CorruptFile(self._where(position_of(entry.restored)), "it was lost")
                 position = position_of(entry.restored)
             else:
@@ -212,7 +212,7 @@ class LogReader:
             entry = self._get(position)
 
     def _visible(self) -> LogPosition:
-        """The newest position whose output may be visible, as far as that is stored; 0: none."""
+        """The newest position whose output may be visible, as far as recorded; 0: none."""
         path = self._paths.visible
         try:
             return LogPosition(int(unpack(self._storage.get(path), self._storage.locate(path))))
@@ -241,7 +241,7 @@ class LogReader:
         return f"{_MENDING}; or start the job under another name to begin afresh"
 
     def _requested(self, checkpoint_id: CheckpointId) -> CheckpointRecord:
-        """The checkpoint of the user's request."""
+        """The checkpoint that the user requests."""
         path = self._paths.log_entry(position_of(checkpoint_id))
         try:
             entry = decode_entry(self._storage.get(path), self.locate(checkpoint_id))
@@ -271,17 +271,17 @@ class LogReader:
         return self._storage.locate(self._paths.log_entry(position))
 
     def _hint(self) -> LogPosition:
-        """The highest listed position if the storage lists; otherwise 0, from which a search is only slower."""
+        """The highest listed position if the storage lists; otherwise 0, which only slows the search."""
         try:
             return self._listed_tail()
         except StorageError:
             return LogPosition(0)
 
     def _listed_tail(self) -> LogPosition:
-        """The highest listed position; it may be too low, never too high.
+        """The highest listed position. It may be too low, but never too high.
 
         Raises:
-            StorageError: the storage does not list, as without credentials or without the bucket.
+            StorageError: the storage does not list, for example without credentials or without the bucket.
         """
         listing = self._storage.list(self._paths.log_prefix)
         found = (self._paths.parse_log_entry(path) for path in listing if not self._paths.is_part(path))
@@ -289,7 +289,7 @@ class LogReader:
 
 
 _LOOKED_AT = 100
-"""Positions before a damaged one in which a checkpoint is looked for."""
+"""Number of positions before a damaged one in which to look for a checkpoint."""
 _MENDING = (
     "It is an entry of the job's checkpoint log: what was complete, and which output may be visible, is not known "
     "without it. Put the object back from a backup (or an older version of it) and start the job again"

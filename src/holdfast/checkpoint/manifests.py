@@ -28,9 +28,10 @@ from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Ho
 __all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]
 
 LARGEST_LAYER = 256 << 10
-"""The largest layer, in bytes before compression, that stays in the log's entries: the small deltas of a job with little
-state, until they are merged, so that its epochs write no manifests. File handles compress to a third, the content of small
-deltas is compressed already."""
+"""Limit of a layer that stays in the log's entries, in bytes before compression. The small deltas of a job with little state
+stay there until they are merged, so that its epochs write no manifests. File handles compress to a third; the content of
+small deltas is already compressed.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> St
     kept = kept_manifests([handle.size for handle, _ in stored.manifests], len(pack(encoded)))
     layer = merged([*(layer for _, layer in stored.manifests[kept:]), stored.layer])
     whole = stored.checkpoint
-    # A crash before the put of the log's entry leaves an unreferenced file; the orphan sweep recognises it by its name.
+    # If the driver crashes before it puts the log's entry, the file stays unreferenced; the orphan sweep recognises its
+    # name.
     handle = write_file(storage, paths.manifest(whole.generation, epoch_of(whole.checkpoint_id)), encode_manifest(layer))
     manifests = (*stored.manifests[:kept], (handle, layer))
     whole = msgspec.structs.replace(whole, manifests=[handle for handle, _ in manifests])
@@ -145,13 +147,13 @@ def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: Checkpoint
 
 
 def _moved(storage: Storage, paths: JobPaths) -> str:
-    """Where the log goes on, if the storage's last entry says that it is in a topic."""
+    """Where the log continues, if the storage's last entry says that it is in a topic."""
     try:
         last = max(path for path in storage.list(paths.log_prefix) if paths.parse_log_entry(path) is not None)
         decode_entry(storage.get(last), storage.locate(last))
     except ConfigurationError as moved:
         return f". {moved}"
-    except (HoldfastError, ValueError):  # there is none, or it cannot be read
+    except (HoldfastError, ValueError):  # there is no such entry, or it cannot be read
         pass
     return ""
 

@@ -45,13 +45,14 @@ WHOLE = "whole"
 UNION = "union"
 """Redistribution of listed state: every subtask gets all subtasks' elements (Flink's union list state)."""
 BROADCAST = "broadcast"
-"""Redistribution of listed state: all subtasks hold the same elements, and so does every new one."""
+"""Redistribution of listed state: all subtasks have the same elements, and so does every new one."""
 
 OWN = "own"
-"""Redistribution of listed state: each subtask gets its own elements; at another parallelism, those of all subtasks, out of
-which it takes its share itself."""
+"""Redistribution of listed state: each subtask gets its own elements. At another parallelism each gets all subtasks'
+elements, and takes its share itself.
+"""
 CHANNEL_STATE = "@channel-state"
-"""The listed state with the frames that the first operator of a chain had received and not processed (mode `OWN`)."""
+"""The listed state with frames that the first operator of a chain had received but not processed (mode `OWN`)."""
 
 
 class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,22 +65,22 @@ class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeyedHandle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keyed state of a range of key groups: a materialisation and the deltas after it.
+    """The keyed state of a range of key groups: a base and the deltas after it.
 
-    After a change of parallelism, the files may contain other subtasks' key groups in addition to the handle's.
+    After a change of parallelism, the files may also contain other subtasks' key groups.
     """
 
     first: int
     last: int
-    """The key groups, inclusive."""
+    """The last key group, inclusive."""
     schema: str = ""
-    """The fingerprint of the schema that wrote the rows, or of a later version of it."""
+    """The fingerprint of the schema that wrote the rows, or of a later version of that schema."""
     kind: str = ""
     """The kind of the base's files, defined by the state backend."""
     base_epoch: Epoch = Epoch(0)
-    """The epoch at whose end the base began."""
+    """The epoch at whose end the base was begun."""
     base: list[Handle] = []
-    """The files of the latest materialisation; empty before the first."""
+    """The files of the latest base; empty before the first."""
     deltas: list[Handle] = []
     """The changes after the base, in order."""
 
@@ -107,7 +108,7 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one operator in one subtask."""
 
     keyed: list[KeyedHandle] = []
-    """One handle, or several between a change of parallelism and the next materialisation. Later handles are newer."""
+    """One handle, or several between a change of parallelism and the next base. Later handles are newer."""
     lists: dict[str, list[ListPart]] = {}
     """Listed state by name."""
 
@@ -130,7 +131,7 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
                 yield each
 
     def contents(self) -> Iterator[FileHandle | InlineFile]:
-        """All files of the state, and what is stored in their place."""
+        """All files of the state, and content stored in handles instead of files."""
         for keyed in self.keyed:
             yield from contents_of(keyed.handles())
         for parts in self.lists.values():
@@ -163,18 +164,22 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     subtasks: list[SubtaskState] = []
     """Empty for an operator without keyed and listed state."""
     definition: dict[str, Any] | None = None
-    """What the state depends on beside its schema, such as the windows' assigner: plain data of the operator's factory.
+    """What the state depends on besides its schema, such as the windows' assigner: plain data of the operator's factory.
 
     None: nothing, or an earlier release wrote the checkpoint.
     """
     watermarks: list[int] = []
-    """The event times in ms: up to where the operator has fired. Empty for an operator within a chain that has no state."""
+    """By subtask, the event time in ms up to which the operator has fired. Empty for an operator without state inside a
+    chain.
+    """
     ahead: list[tuple[int, int, int]] = []
-    """Key groups that have fired more than the others of their subtask: the first and the last ones, and the event time."""
+    """Key groups that have fired further than the rest of their subtask: the first and last one, and the event time."""
     generators: list[Any] = []
     """The states of watermark generators: plain data; empty for an operator without watermark generation."""
     attempts: list[str] = []
-    """For the head of a chain: the attempts that made the checkpoint. Known only to the driver that ran them, not stored."""
+    """For the head of a chain: the attempts that produced the checkpoint. Known only to the driver that ran them; not
+    stored.
+    """
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -187,7 +192,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     job_id: str
     job_name: str
     created_at: int
-    """The planning time of its epoch, in ms since 1970."""
+    """When its epoch was planned, in ms since 1970."""
     duration_ms: int = 0
     sources: dict[str, SourceState] = {}
     """By source uid."""
@@ -196,14 +201,14 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     committables: list[tuple[str, int, Any]] = []
     """The epoch's prepared output: uid of the sink, subtask, plain data."""
     full_size: int = 0
-    """Total bytes of all its files, and of what is stored in their place."""
+    """Total bytes of all its files, and of content stored in handles instead of files."""
     delta_size: int = 0
     """Bytes written for this checkpoint."""
     manifests: list[ContainedFile] = []
     """Manifest files, with metadata shared with older checkpoints. Set when the checkpoint is stored."""
 
     def without_event_time(self) -> CheckpointMetadata:
-        """The checkpoint of a job whose event time was ended: a job that goes on from it starts event time over."""
+        """The checkpoint of a job whose event time has ended: a job that continues from it starts event time over."""
         sources = {uid: SourceState(source.enumerator) for uid, source in self.sources.items()}
         operators = {
             uid: msgspec.structs.replace(operator, watermarks=[], generators=[], attempts=[])
@@ -220,7 +225,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def changelog_uid(uid: str) -> str:
-    """The uid under which an operator's changelog has committables.
+    """The uid of the committables of an operator's changelog.
 
     >>> changelog_uid("counts")
     'counts:changelog'
@@ -229,5 +234,5 @@ def changelog_uid(uid: str) -> str:
 
 
 def has_output(uid: str) -> bool:
-    """Whether committables under this uid are output. Those of a changelog may be lost: the checkpoint has its rows."""
+    """Whether committables under this uid are output. Those of a changelog may be lost: the checkpoint has the rows."""
     return not uid.endswith(_CHANGELOG)

@@ -32,8 +32,8 @@ def is_milestone(position: LogPosition, tail: LogPosition) -> bool:
     """
     power = 1
     for _ in range(_LEVELS):
-        if position % power:  # not a multiple of this power, hence of no higher one
-            return False  # not a multiple of this power, so of no higher one either
+        if position % power:  # neither is it a multiple of any higher power
+            return False
         if position // (power * _BASE) == tail // (power * _BASE):
             return True
         power *= _BASE

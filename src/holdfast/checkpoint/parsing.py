@@ -1,4 +1,4 @@
-"""`parsing`: a file whose checksum is valid, but whose content was not written by Holdfast, is a damaged file."""
+"""`parsing`: a file with a valid checksum whose content Holdfast did not write counts as damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ERRORS = (
     RecursionError, MemoryError,
 )  # fmt: skip
 _MOST_INFLATED = 1 << 15
-"""A frame of zstd unpacks to at most this many times its size: a block of 128 KB takes at least four bytes."""
+"""A zstd frame unpacks to at most this many times its size: a block of 128 KB takes at least four bytes."""
 
 
 @contextmanager
@@ -33,12 +33,12 @@ def parsing(where: str, what: str) -> Iterator[None]:
     try:
         yield
     except _ERRORS as error:
-        # The checksum matches, so the data was not altered on the way: it was not written by Holdfast.
+        # The checksum matches, so the data was not altered on the way: Holdfast did not write it.
         raise CorruptFile(where, f"not {what}: {str(error) or type(error).__name__}") from error
 
 
 def inflated(decompressor: zstandard.ZstdDecompressor, frame: Data, size: int, where: str) -> bytes:
-    """Unpack one zstd frame, whose size is known. No memory is taken for a frame that claims another one.
+    """Unpack one zstd frame of known size. Allocates no memory for a frame that claims another size.
 
     Raises:
         CorruptFile: it does not unpack to this size.

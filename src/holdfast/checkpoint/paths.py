@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _ALIASES = {"s3a": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-"""Other names of the schemes of stores."""
+"""Aliases of the stores' URI schemes."""
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _STATE_FILE = re.compile(r"(\d{10})-(\d{20})-(.+)-(\d{5})-([0-9a-z]+)\.([a-z]+)")
@@ -67,12 +67,12 @@ def safe_name(name: str) -> str:
     safe = _UNSAFE.sub("-", name).strip("-.")[:_LONGEST]
     if safe == name and safe:
         return safe
-    # Characters were replaced or cut, so two names may have become equal: the hash distinguishes them.
+    # Characters were replaced or cut, so two names may have become equal; the hash keeps them distinct.
     return f"{safe or 'job'}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}"
 
 
 def names_checkpoint(path: str) -> bool:
-    """Whether `execution.state-recovery.path` names a checkpoint, by its number; else it names a savepoint.
+    """Whether `execution.state-recovery.path` names a checkpoint, by its number; if not, it names a savepoint.
 
     >>> names_checkpoint("s3://bucket/job/log/00000000000000000017"), names_checkpoint("s3://bucket/savepoint-5e1f07-ab")
     (True, False)
@@ -108,7 +108,7 @@ def restored_position(path: str, log: str) -> CheckpointId:
 
 
 def canonical_uri(uri: str) -> str:
-    """A canonical name of a directory."""
+    """The canonical form of a directory's URI."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return os.path.realpath(unquote(parts.path) if parts.scheme else uri)
@@ -117,7 +117,7 @@ def canonical_uri(uri: str) -> str:
 
 
 def split_uri(uri: str) -> tuple[str, str, str]:
-    """The canonical scheme of a store's URI; its bucket, container or host; and the path in it, as it is written.
+    """Split a store's URI into the canonical scheme; the bucket, container or host; and the path in it, as written.
 
     >>> split_uri("s3a://bucket/team #1/")
     ('s3', 'bucket', 'team #1')
@@ -150,7 +150,7 @@ class HoldName:
 
     checkpoint_id: CheckpointId
     seconds: int
-    """How long the hold lasts, from its beginning or from the start of a later driver."""
+    """How long the hold lasts, from its start or from the start of a later driver."""
     id: str
 
 
@@ -202,7 +202,7 @@ class JobPaths:
 
     @property
     def leader_prefix(self) -> str:
-        """Prefix of heartbeats."""
+        """Prefix of drivers' heartbeats."""
         return f"{self.directory}/leader/"
 
     def heartbeat(self, driver: str) -> str:
@@ -220,7 +220,7 @@ class JobPaths:
 
     @property
     def history_prefix(self) -> str:
-        """Prefix of archives."""
+        """Prefix of the archives of the job's runs."""
         return f"{self.directory}/history/"
 
     def archive(self, started_ms: int, job_id: str) -> str:
@@ -249,8 +249,8 @@ class JobPaths:
             epoch: The epoch in which the work began; for a background upload, the epoch of its start.
             uid: The operator's uid.
             subtask: The subtask's number.
-            attempt: Unique to this attempt (see `new_attempt`); a task that writes several files of one kind makes
-                one attempt for each.
+            attempt: Unique to this attempt (see `new_attempt`); a task that writes several files of one kind uses one
+                attempt for each.
             kind: The file's role in lower-case letters, e.g. ``delta``, ``base``, ``sst``.
         """
         return f"{self.state_prefix}{generation:010d}-{epoch:020d}-{safe_name(uid)}-{subtask:05d}-{attempt}.{kind}"
@@ -269,12 +269,12 @@ class JobPaths:
         return f"{self.kept_prefix}{position:020d}"
 
     def parse_kept_entry(self, path: str) -> LogPosition | None:
-        """The position of such an entry's path; None if it is not one."""
+        """The position of such an entry, from its path; None if it is not one."""
         name = self._name_in(self.kept_prefix, path)
         return LogPosition(int(name)) if name and _LOG_ENTRY.fullmatch(name) else None
 
     def parse_log_entry(self, path: str) -> LogPosition | None:
-        """The position of a log entry's path or its unfinished part file; None if it is not a log entry."""
+        """The position of a log entry, from its path or that of its unfinished part file; None if it is not a log entry."""
         name = self._name_in(self.log_prefix, path)
         return LogPosition(int(name)) if name and _LOG_ENTRY.fullmatch(name) else None
 
@@ -299,7 +299,7 @@ class JobPaths:
 
     @staticmethod
     def whole(path: str) -> str:
-        """The path for which a `part_file` was written; any other path as it is."""
+        """The path for which a `part_file` is written; any other path unchanged."""
         match = _PART.fullmatch(path)
         return match.group(1) if match else path
 
@@ -311,7 +311,7 @@ class JobPaths:
 
 
 def entry_in(path: str) -> tuple[str, LogPosition] | None:
-    """The job's directory and the position of a log entry's path; None if it is another path.
+    """The job's directory and the position, from a log entry's path; None for another path.
 
     >>> entry_in("payments/log/00000000000000000017"), entry_in("payments/visible")
     (('payments', 17), None)
@@ -322,7 +322,7 @@ def entry_in(path: str) -> tuple[str, LogPosition] | None:
 
 
 def manifest_in(path: str) -> str:
-    """The job's directory of a manifest's path; empty if it is another path."""
+    """The job's directory, from a manifest's path; empty for another path."""
     directory = path.partition("/")[0]
     name = JobPaths(directory).parse_state_file(path)
     return directory if name is not None and name.kind == _MANIFEST and not JobPaths.is_part(path) else ""

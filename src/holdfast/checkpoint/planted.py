@@ -1,4 +1,4 @@
-"""Whether another user can have put something into a local directory: who owns it, and everything on the way to it."""
+"""Whether another user could have planted something in a local directory: who owns it, and all on the way to it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import stat
 __all__ = ["planted_by"]
 
 _LINKS = 40
-"""Links on the way to a directory, as many as Linux follows."""
+"""Maximum number of links on the way to a directory, as in Linux."""
 
 
 def planted_by(directory: str) -> str:
-    """Why others may have made a directory, or can replace it or write to it; empty if they cannot.
+    """Why others may have created a directory, or can replace it or write to it; empty if they cannot.
 
-    Every directory and link on the way must belong to this user or to root. What does not exist yet will be this user's.
+    Every directory and link on the way must belong to this user or to root. Directories that do not exist yet will belong to
+    this user.
 
     Args:
         directory: An absolute path.
@@ -31,7 +32,7 @@ def planted_by(directory: str) -> str:
         try:
             found = os.lstat(path)
         except OSError:
-            return ""  # it will be made, or cannot be used
+            return ""  # it will be created, or cannot be used
         if found.st_uid not in trusted:
             return f"{path} belongs to user {found.st_uid}, and the job runs as user {os.geteuid()}"
         last = path == directory

@@ -1,4 +1,4 @@
-"""Counts of the references to files; a checkpoint that follows a counted one costs only its changes. Pure."""
+"""Counts references to files; a checkpoint that follows a counted one costs only its changes. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class References:
             self._counts.refer(file)
 
     def remove(self, checkpoint: CheckpointMetadata) -> list[str]:
-        """Remove a checkpoint; returns the files without any other reference."""
+        """Remove a checkpoint; returns the files that no other checkpoint references."""
         gone: list[FileHandle] = []
         for state in _states(checkpoint):
             _, count = self._states[id(state)]
@@ -77,20 +77,20 @@ class References:
 
 
 class StateFiles:
-    """The state files of one checkpoint after the other."""
+    """The state files of successive checkpoints."""
 
     def __init__(self) -> None:
         self._counts = _Counts()
         self._states: dict[tuple[str, int], SubtaskState] = {}
 
     def become(self, operators: Mapping[str, OperatorCheckpoint]) -> int:
-        """Go on to the states of another checkpoint; returns the size of all its files, in bytes."""
+        """Change to the states of another checkpoint; returns the size of all its files, in bytes."""
         old = self._states
         self._states = {(uid, n): state for uid, each in operators.items() for n, state in enumerate(each.subtasks)}
         for place, state in self._states.items():
             change = subtask_change(old.get(place), state)
             if change is None or change.state is None:
-                old.pop(place, None)  # its files stay
+                old.pop(place, None)  # the files stay
             for file in () if change is None else change.contents():
                 self._counts.refer(file)
         for state in old.values():

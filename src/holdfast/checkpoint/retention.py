@@ -1,30 +1,29 @@
 """Retention: decides which stored objects may be deleted. Everything needed stays; everything else is deleted eventually.
 
-The files of retained checkpoints stay, and those of *held* checkpoints, in use by a savepoint, a query or another reader
-(`holdfast.checkpoint.holds`), with their log entries. There are two clean-ups:
+The files of retained checkpoints stay. So do the files and log entries of *held* checkpoints, which a savepoint, a query or
+another reader is using (`holdfast.checkpoint.holds`). There are two clean-ups:
 
 - `Retention.collect`, after each checkpoint, deletes the objects that only displaced checkpoints used. It lists nothing.
-- `Retention.sweep`, at the start and from time to time, lists the job's objects and deletes the unreferenced ones: files
-  of failed attempts and dead drivers, and of clean-ups and uploads cut short by a crash. A file's name tells its age
+- `Retention.sweep`, at the start and from time to time, lists the job's objects and deletes the unreferenced ones: files of
+  failed attempts and dead drivers, and of clean-ups and uploads cut short by a crash. A file's name tells its age
   (generation of the driver, and epoch).
 
 Why no clean-up deletes a file that is in use or will be referenced:
 
-- A file becomes part of a checkpoint only if it is in the checkpoint before, or was begun in an open epoch. The sweep
+- A file becomes part of a checkpoint only if the previous checkpoint has it, or if it was begun in an open epoch. The sweep
   spares this driver's files from ``oldest_open_epoch`` on.
 - A *later* driver (after a take-over) restores the newest checkpoint in the log, or falls back to an older retained one.
-  This driver knows all checkpoints completed before it was fenced, because it completed them or read them at its
-  take-over. It therefore keeps every file that a later driver reads, even before it notices that it is fenced. Only a
-  checkpoint whose completion is pending may be unknown, and its files belong to an open epoch. Files of later
-  generations are never touched.
+  This driver knows all checkpoints completed before it was fenced, because it completed them or read them at its take-over.
+  So it keeps every file that a later driver reads, even before it notices that it is fenced. Only a checkpoint whose
+  completion is pending may be unknown, and its files belong to an open epoch. Files of later generations are never touched.
 - *Earlier* drivers are fenced: their files outside checkpoints can no longer get into one.
-- While a start is on trial (`holdfast.checkpoint.takeover`), nothing is deleted at all: the next driver may go on from what
-  this one passed over. The first sweep after the trial makes up for it.
-- All other readers hold their checkpoint with this driver. A hold lasts through this driver's own take-overs; no other one
-  can come in between, or this driver is fenced. Holds of readers outside the driver are stored, and a *later* driver adopts
-  them before it deletes anything: a hold is valid only if this driver still owned the job after it had been stored, so the
-  later driver's listing, which follows its take-over, contains it. A later driver does not know holds of readers in this
-  process, which die with it. If a reader outlives its hold, it misses a file and fails: it never gets a part, because it
+- While a start is on trial (`holdfast.checkpoint.takeover`), nothing is deleted at all: the next driver may continue from
+  what this one passed over. The first sweep after the trial makes up for it.
+- All other readers hold their checkpoint with this driver. A hold lasts through this driver's own take-overs; another
+  driver's take-over in between would fence this one. Holds of readers outside the driver are stored, and a *later* driver
+  adopts them before it deletes anything. A hold is valid only if this driver still owned the job after the hold was stored,
+  so the later driver's listing, which follows its take-over, contains it. A later driver does not know holds of readers in
+  this process, which die with it. A reader that outlives its hold misses a file and fails. It never gets a part, because it
   reads what the checkpoint's metadata names, and every file is verified.
 """
 
@@ -53,7 +52,7 @@ __all__ = ["Retention", "missing_files", "orphans", "referenced", "surplus_entri
 _logger = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _TRIM_EVERY = 1000
-"""Checkpoints between two deletions of old records of a log in a topic."""
+"""Number of checkpoints between two deletions of old records of a log in a topic."""
 
 
 def referenced(checkpoints: Iterable[CheckpointMetadata]) -> set[str]:
@@ -131,14 +130,14 @@ class Retention:
     """Deletes objects that a driver's job no longer needs. Thread-safe.
 
     One instance serves a driver for its whole life, through every `CheckpointLog.take_over`. After a take-over, older
-    uploads must be dropped, because their files carry an earlier generation. A failed deletion is logged and made up for
-    by a later sweep; it does not fail the job.
+    uploads must be dropped, because their files carry an earlier generation. A failed deletion is logged and left to a later
+    sweep; it does not fail the job.
 
     Args:
         storage: The storage of the job's checkpoints.
         paths: The job's paths.
         log: The driver's log.
-        clock: Seconds that never go back, for holds that end by themselves.
+        clock: A monotonic clock in seconds, for holds that end by themselves.
     """
 
     def __init__(
@@ -177,12 +176,7 @@ class Retention:
             self.holds.remove(hold.id)
 
     def hold_newest(self, seconds: float) -> Hold:
-        """Protect the newest checkpoint for a time, for a reader outside the driver, which may die. Later drivers know it.
-
-        Raises:
-            CheckpointError: no checkpoint has been completed yet, too many are held, or another driver has the job.
-            StorageError: the storage does not answer; nothing is held.
-        """
+        """Protect the newest checkpoint for a time, for a reader outside the driver, which may die. Later drivers do too."""
         hold = self._hold(None, seconds)[0]
         try:
             self._store_hold(hold, seconds)
@@ -190,16 +184,16 @@ class Retention:
                 raise CheckpointError(
                     "another driver may have taken the job over: hold again, with that driver if there is one"
                 )
-        except BaseException:  # on any failure, the caller does not learn of the hold
+        except BaseException:  # whatever fails, the caller never learns of the hold
             self.holds.remove(hold.id)  # the next clean-up deletes its file
             raise
         return hold
 
     def renew(self, hold_id: str, seconds: float) -> Hold:
-        """Let a hold end this many seconds from now, in a later driver, too.
+        """Extend a hold to this many seconds from now, also in a later driver.
 
         Raises:
-            KeyError: it has ended, and with it the protection of its checkpoint.
+            KeyError: it has ended, and its checkpoint is no longer protected.
             StorageError: the storage does not answer.
         """
         hold = self.holds.renew(hold_id, seconds)
@@ -207,7 +201,7 @@ class Retention:
         return hold
 
     def _store_hold(self, hold: Hold, seconds: float) -> None:
-        """Store a hold for later drivers, unless it is stored already."""
+        """Store a hold for later drivers, unless it is already stored."""
         name = HoldName(hold.checkpoint_id, ceil(seconds), hold.id)
         before = self._stored_holds.get(hold.id)
         if name == before:
@@ -218,10 +212,10 @@ class Retention:
             self._storage.delete([self._paths.hold(before)])
 
     def adopt_holds(self) -> None:
-        """Go on with the holds of earlier drivers; called once, after the first take-over and before any clean-up.
+        """Continue the holds of earlier drivers. Called once, after the first take-over and before any clean-up.
 
-        Each lasts for its whole time from now, because nobody could renew it while no driver ran. A hold whose checkpoint is
-        gone has ended.
+        Each lasts for its full time from now, because nobody could renew it while no driver was running. A hold whose
+        checkpoint is gone has ended.
 
         Raises:
             StorageError: the holds cannot be listed, or a held checkpoint cannot be read.
@@ -254,16 +248,16 @@ class Retention:
             self._delete(over)
 
     def _ended_holds(self) -> list[str]:
-        """The stored holds that have ended, which are forgotten."""
+        """Forget the stored holds that have ended; returns their paths."""
         alive = {hold.id for hold, _ in self.holds.current()}
         ended = [hold_id for hold_id in tuple(self._stored_holds) if hold_id not in alive]
         return [self._paths.hold(self._stored_holds.pop(hold_id)) for hold_id in ended]
 
     def _hold(self, wanted: CheckpointId | None, seconds: float) -> tuple[Hold, CheckpointMetadata]:
-        """Hold a retained checkpoint or the newest one; waits neither for the storage nor for a clean-up.
+        """Hold a retained checkpoint, or the newest one; waits neither for the storage nor for a clean-up.
 
-        A clean-up reads which checkpoints are retained, then which are held. A checkpoint that is retained after its hold
-        has begun is therefore never deleted by a clean-up that does not see the hold.
+        A clean-up first reads which checkpoints are retained, then which are held. So if a checkpoint is still retained
+        after its hold has begun, no clean-up that misses the hold deletes it.
         """
         while True:
             retained = self._log.retained
@@ -280,10 +274,10 @@ class Retention:
             hold = self.holds.add(checkpoint.checkpoint_id, self._log.locate(checkpoint.checkpoint_id), seconds)
             if any(each.checkpoint_id == checkpoint.checkpoint_id for each in self._log.retained):
                 return hold, checkpoint
-            self.holds.remove(hold.id)  # a newer one has displaced it meanwhile
+            self.holds.remove(hold.id)  # a newer checkpoint has displaced it meanwhile
 
     def collect(self) -> int:
-        """Delete the objects that only displaced checkpoints used; called after each completed checkpoint.
+        """Delete the objects that only displaced checkpoints used. Called after each completed checkpoint.
 
         Returns:
             The number of deleted objects.
@@ -298,7 +292,7 @@ class Retention:
             return deleted
 
     def _trim(self, owned: Ownership) -> None:
-        """Let a log in a topic have no more records than needed."""
+        """Delete unneeded records of a log in a topic."""
         self._trimmed = owned.next_id
         held = {position_of(checkpoint) for checkpoint in self.holds.checkpoints()}
         try:
@@ -307,7 +301,7 @@ class Retention:
             _logger.warning("Deleting old entries of the checkpoint log failed; the next clean-up will retry: %s", error)
 
     def sweep(self, oldest_open_epoch: Epoch | None = None) -> int:
-        """Delete all unneeded objects of the job; called at the start, after failures, and from time to time.
+        """Delete all unneeded objects of the job. Called at the start, after failures, and from time to time.
 
         Args:
             oldest_open_epoch: See `orphans`; the default is the next checkpoint's id (no uploads across epochs).
@@ -326,8 +320,8 @@ class Retention:
             state = self._storage.list(self._paths.state_prefix)
             log = self._storage.list(self._paths.log_prefix)
             probes = self._storage.list(self._paths.probe_prefix)
-            # The ownership must be read after the listing, and the epoch bound before it: a checkpoint completed in between
-            # then has its files in both answers.
+            # Read the ownership after the listing, and the epoch limit before it: then the files of a checkpoint completed
+            # in between are in both.
             owned = self._learn()
             gone = self._forget(owned)
             log_parts = self._learn_entries(log, position_of(before.next_id))
@@ -337,8 +331,8 @@ class Retention:
 
     def _learn(self) -> Ownership:
         """Read the log's state, and record all checkpoints that are or were retained."""
-        # The order matters: displaced checkpoints are read before the state. In the opposite order, a checkpoint completed
-        # in between would be unknown, while a displaced one that shares its files would not.
+        # Read displaced checkpoints before the state. In the opposite order, a checkpoint completed in between would be
+        # unknown, while a displaced one that shares its files would not.
         displaced = list(self._log.displaced())
         owned = self._log.owned
         for checkpoint in (*displaced, *owned.retained):

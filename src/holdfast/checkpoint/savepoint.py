@@ -101,22 +101,22 @@ class OpenSavepoint:
 
     @property
     def name(self) -> str:
-        """Its directory and the digest of its metadata: another savepoint in the same directory has another one."""
+        """The directory and the digest of the metadata, so that another savepoint in the same directory has another name."""
         return f"{self.uri}{_DIGEST}{self.digest}"
 
 
 def directory_of(name: str) -> str:
-    """The directory in a savepoint's name."""
+    """The directory part of a savepoint's name."""
     return name.partition(_DIGEST)[0]
 
 
 def same_savepoint(stored: str, name: str) -> bool:
-    """Whether a stored name is this one. Earlier releases stored the directory alone, which is then all that is compared."""
+    """Whether a stored name is this one. Earlier releases stored only the directory; then only that is compared."""
     return stored in (name, directory_of(name))
 
 
 def is_still(storage: Storage, name: str) -> bool:
-    """Whether a directory has the savepoint of this name, or remains of it.
+    """Whether a directory still has the savepoint of this name, or remains of it.
 
     Raises:
         StorageError: the storage does not answer.
@@ -134,7 +134,7 @@ def _digest(metadata: bytes) -> str:
 def delete_savepoint(storage: Storage) -> int:
     """Delete the savepoint in a directory, finished or not: ``_metadata`` first, so that the rest does not look like one.
 
-    Another call goes on where one was interrupted. Files of others in the directory stay.
+    An interrupted call can be repeated. Other files in the directory stay.
 
     Returns:
         The number of deleted files.
@@ -172,7 +172,7 @@ def put_metadata(storage: Storage, checkpoint: CheckpointMetadata, drained: bool
 
 
 def savepoint_directory(uri: str, options: Mapping[str, str] | None = None) -> str:
-    """A canonical name of the savepoint's directory.
+    """The canonical form of the savepoint's directory.
 
     Raises:
         ConfigurationError: the storage is unusable.
@@ -236,7 +236,7 @@ def _instead(storage: Storage) -> str:
             return ": this savepoint was not completed"
     except StorageError:
         return ""
-    local = storage.local_path("")  # a listing of an object store may be long
+    local = storage.local_path("")  # listing an object store may take long
     inside = [] if local is None else sorted(glob.glob(f"*/{METADATA}", root_dir=local))
     return f"; the directory contains {' and '.join(map(os.path.dirname, inside[-3:]))}" if inside else ""
 
@@ -289,7 +289,7 @@ def copy_files(source: Storage, target: Storage, names: Mapping[str, str], verif
         source: The storage with the files.
         target: The storage that gets the copies.
         names: By the path of each file, the path of its copy.
-        verify: Gets each path and its content before the content is written; raises CorruptFile to end the copying.
+        verify: Gets each path and its content before the content is written; raises CorruptFile to stop.
 
     Raises:
         CorruptFile: a file is missing or altered.
@@ -300,7 +300,7 @@ def copy_files(source: Storage, target: Storage, names: Mapping[str, str], verif
 
 
 def copy_file(source: Storage, path: str, target: Storage, new_path: str, verify: Verify = lambda path, data: None) -> None:
-    """Copy a state file unchanged. The arguments are those of `copy_files`, for one file.
+    """Copy one state file unchanged; for the arguments see `copy_files`.
 
     Raises:
         CorruptFile: the file is missing or altered.
@@ -315,7 +315,7 @@ def copy_file(source: Storage, path: str, target: Storage, new_path: str, verify
 
 
 def renamed_lists(state: SubtaskState, names: Mapping[str, str]) -> dict[str, list[ListPart]]:
-    """The listed states of a subtask with the copies of their files."""
+    """The listed states of a subtask, referring to the copies of their files."""
 
     def part(each: ListPart) -> ListPart:
         return each if each.file is None else msgspec.structs.replace(each, file=_renamed_file(each.file, names))
@@ -328,7 +328,7 @@ def _renamed_file(handle: FileHandle, names: Mapping[str, str]) -> FileHandle:
 
 
 def renamed_operator(operator: OperatorCheckpoint, names: Mapping[str, str]) -> OperatorCheckpoint:
-    """The state of an operator with the copies of its files."""
+    """The state of an operator, referring to the copies of its files."""
 
     def keyed(handle: KeyedHandle) -> KeyedHandle:
         base = [_renamed_file(each, names) for each in handle.base]  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The decisions of a take-over, as functions of the checkpoint log's content. Pure.
 
-If a job with checkpoints starts from a savepoint or from an older checkpoint, because the user asks for it, the start is
-*on trial* until its first own checkpoint completes. Until then the log keeps the job's checkpoints, and nothing is deleted:
-if the start is refused, fails or is given up, the next plain start continues from them as if nothing had happened.
+If a job with checkpoints starts from a savepoint or from an older checkpoint, at the user's request, the start is *on trial*
+until its first own checkpoint completes. Until then the log keeps the job's checkpoints, and nothing is deleted: if the
+start is refused, fails or is given up, the next plain start continues from them as if nothing had happened.
 
     completed   takeover    completed       completed   ...
     7           8           9               10
@@ -42,11 +42,11 @@ class FromSavepoint(NamedTuple):
     """The user's request to start from a savepoint."""
 
     name: str
-    """Its directory and digest (`OpenSavepoint.name`)."""
+    """The savepoint's directory and digest (`OpenSavepoint.name`)."""
     generation: int
-    """The generation of the driver that wrote it; that of the job will exceed it."""
+    """The generation of the driver that wrote it; the job's generation will be higher."""
     claim: bool = False
-    """Whether the savepoint becomes the job's, which deletes it."""
+    """Whether the job owns the savepoint from then on, and so deletes it."""
 
 
 class SavepointCopy(NamedTuple):
@@ -77,11 +77,11 @@ class LogFacts:
     job: str = ""
     """The identity of the job (`Takeover.job`); empty: no take-over has it yet."""
     claim: bool = False
-    """Whether that savepoint is the job's, and not deleted yet."""
+    """Whether that savepoint belongs to the job, and is not deleted yet."""
     copy: SavepointCopy | None = None
-    """The files that the last driver's start copied, if it is on trial."""
+    """The savepoint that the last driver's start copied, if that start is on trial."""
     unreadable: CheckpointId = NO_CHECKPOINT
-    """The newest position of a log whose end cannot be read, so that ``completed`` is unknown; 0: it can."""
+    """The newest position, if the end of the log cannot be read, so that ``completed`` is unknown; otherwise 0."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Start:
     copies: bool = False
     """Whether a savepoint must be copied: the copy is the first checkpoint to complete."""
     requested: CheckpointId = NO_CHECKPOINT
-    """As in `LogFacts`, once the first checkpoint has completed; likewise the following ones."""
+    """As in `LogFacts`, once the first checkpoint has completed; the same holds for the following fields."""
     savepoint: str = ""
     claim: bool = False
 
