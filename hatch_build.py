@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -122,15 +123,17 @@ def _compile(work: Path, package: Path, compiled: ModuleType) -> list[Path]:
 
 
 def _run(commands: list[list[str]], directory: Path) -> None:
-    """Run commands beside each other."""
-    running = [
-        subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for command in commands
-    ]
-    told = [(process.communicate()[0], process.returncode) for process in running]
-    for output, code in told:
-        if code:
-            raise NotCompiled(f"the compiler failed:\n{output[-2000:]}")
+    """Run commands, as many beside each other as there are processors."""
+
+    def run(command: list[str]) -> None:
+        done = subprocess.run(
+            command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode:
+            raise NotCompiled(f"the compiler failed:\n{done.stdout[-2000:]}")
+
+    with ThreadPoolExecutor(os.cpu_count()) as processors:
+        list(processors.map(run, commands))
 
 
 if __name__ == "__main__":

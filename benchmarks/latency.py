@@ -10,6 +10,9 @@ lateness of a minute; later records go to a side output.
 
 With ``--processor``, the count and the timer are those of a ``StatefulProcessor`` of PySpark's, called by records.
 
+With ``--engine``, another engine does the same in place of the job: Kafka Streams, Flink with its changelog, or a plain
+transactional loop, which shows what machine and broker allow. ``--pace-ms`` is the time between their commits.
+
 With ``--store-ms``, the checkpoints are in an object store whose requests take that long (`benchmarks.object_store`); its
 requests are counted there.
 """
@@ -24,7 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from benchmarks import jobs, kafka_jobs, measure
 from benchmarks.object_store import ObjectStore, asked_between, dollars_a_month, object_store
+from benchmarks.peers import latency as peers
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -48,8 +52,11 @@ from holdfast.metrics.stats import EpochStats
 from holdfast.testing.kafka import KafkaBroker
 
 LATE = OutputTag("late")
+HOLDFAST, PLAIN = "holdfast", "plain"
+"""Engines beside those of `benchmarks.peers.latency`: the job, and a plain transactional loop in one process."""
 TICK_S = 0.005
 """The generator's pause, in which records become due."""
+_START_S = 120.0
 _NOTHING = "nothing was measured between the warm-up and the end of the load: the machine is too busy, or --seconds too few"
 
 
@@ -162,7 +169,7 @@ def read(servers: str, until: float, warm_up_until: float, topic: str = "output"
     print(json.dumps([latency for at, latency in received(servers, until, topic) if at > warm_up_until]))
 
 
-def received(servers: str, until: float, topic: str) -> Iterator[tuple[float, float]]:
+def received(servers: str, until: float, topic: str) -> Generator[tuple[float, float], None, None]:
     """Read a topic until a moment; yields for each record when it was received (s), and its latency (ms)."""
     consumer = Consumer(
         {
@@ -174,15 +181,17 @@ def received(servers: str, until: float, topic: str) -> Iterator[tuple[float, fl
         }
     )
     consumer.subscribe([topic])
-    while time.time() < until:
-        # With a timeout, consume() would wait for a full batch.
-        first = consumer.poll(0.1)
-        for message in [] if first is None else [first, *consumer.consume(1000, 0)]:
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            now = time.time()
-            yield now, now * 1000 - int(message.value())
-    consumer.close()
+    try:
+        while time.time() < until:
+            # With a timeout, consume() would wait for a full batch.
+            first = consumer.poll(0.1)
+            for message in [] if first is None else [first, *consumer.consume(1000, 0)]:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                now = time.time()
+                yield now, now * 1000 - int(message.value())
+    finally:
+        consumer.close()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -198,11 +207,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up", type=float, default=15, help="seconds before latencies are measured")
     parser.add_argument("--lone-records", type=int, default=15, help="records after the load, one a second")
     parser.add_argument("--parallelism", type=int, default=2)
-    parser.add_argument(
-        "--plain",
-        action="store_true",
-        help="in place of the job, a plain transactional loop in one process: what machine and broker allow",
-    )
+    parser.add_argument("--engine", default=HOLDFAST, choices=(HOLDFAST, PLAIN, *peers.ENGINES))
+    parser.add_argument("--pace-ms", type=int, default=100, help="another engine's time between two commits")
     parser.add_argument(
         "--processor", action="store_true", help="the job is a StatefulProcessor of PySpark's; every record has a result"
     )
@@ -219,15 +225,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run the job under load; returns its latencies."""
     work = jobs.scratch()
     children: list[subprocess.Popen[str]] = []
+    others: list[subprocess.Popen[str]] = []
     far = contextlib.nullcontext() if options.store_ms is None else object_store(options.store_ms, options.throttled)
     try:
         with KafkaBroker(work / "kafka") as broker, far as store:
             servers = broker.bootstrap_servers
             for topic in ("input", "output", "windows"):
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
-            client, outcome = (None, None) if options.plain else _start(servers, work, options, store)
+            client, outcome = _start(servers, work, options, store) if options.engine == HOLDFAST else (None, None)
             if client is not None and outcome is not None:
                 _first_epoch(servers, client, outcome)
+            elif options.engine in peers.ENGINES:
+                others.append(peers.start(servers, work, options, store))
+                _first_result(servers)
             begins = time.time()
             loaded = begins + options.seconds
             shape = [
@@ -241,9 +251,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             children.append(child("generate", servers, *map(str, shape)))
             ends = loaded + 5
             children.append(child("read", servers, str(ends), str(begins + options.warm_up)))
-            if options.plain:
+            if options.engine == PLAIN:
                 arguments = servers, str(ends), str(options.emit_every)
-                children.append(child(*arguments, module="benchmarks.plain_copy"))
+                others.append(child(*arguments, module="benchmarks.plain_copy"))
             spent, asked = _spent(begins + options.warm_up, loaded, store)
             said = children[1].communicate()[0]
             children[0].wait()
@@ -251,15 +261,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             if client is not None:
                 client.cancel().result()
     finally:
-        for each in children:
+        for each in [*children, *others]:
             each.kill()
         jobs.tidy(work)
     latencies = sorted(json.loads(said))
     if not latencies:
         raise SystemExit(_NOTHING)
     figures: dict[str, Any]
+    measured = loaded - begins - options.warm_up
     if outcome is None or client is None:
-        figures = {**measure.percentiles(latencies), "ok": bool(latencies)}
+        figures = {**measure.percentiles(latencies), "ok": bool(latencies), "pace_ms": options.pace_ms}
     else:
         figures = _figures(outcome, latencies, begins + options.warm_up, loaded)
         epochs = max(1, figures["epochs"])
@@ -267,7 +278,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         figures["cpu_ms_per_epoch"] = {role: round(1000 * seconds / epochs, 1) for role, seconds in spent.items()}
         if asked is not None:
             figures["requests_per_epoch"] = {k: round(n / epochs, 2) for k, n in asked._asdict().items() if n}
-            figures["dollars_a_month"] = round(dollars_a_month(asked, loaded - begins - options.warm_up), 2)
+    if asked is not None:
+        figures["requests_per_minute"] = {k: round(n / measured * 60, 1) for k, n in asked._asdict().items() if n}
+        figures["dollars_a_month"] = round(dollars_a_month(asked, measured), 2)
     return {
         **figures,
         "cpu_s": spent,
@@ -282,12 +295,26 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _first_epoch(servers: str, client: Any, outcome: jobs.Outcome) -> None:
-    """Send the job a record, and wait for its epoch: the load begins when all processes have started."""
+def _send_first(servers: str) -> None:
+    """Send the job a record: the load begins when all processes have started."""
     producer = Producer({"bootstrap.servers": servers})
     now = time.time_ns() // 1_000_000
     producer.produce("input", f'{{"user_id":"u0","number":0,"sent":{now},"event_time":{now}}}')
     producer.flush()
+
+
+def _first_result(servers: str) -> None:
+    """Send another engine's job a record, and wait for its result."""
+    _send_first(servers)
+    with contextlib.closing(received(servers, time.time() + _START_S, "output")) as results:
+        first = next(results, None)
+    if first is None:
+        raise SystemExit(f"the job has given no result in {_START_S:g} s")
+
+
+def _first_epoch(servers: str, client: Any, outcome: jobs.Outcome) -> None:
+    """Send the job a record, and wait for its epoch."""
+    _send_first(servers)
     while not outcome.epochs:
         if client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()  # raises its error
@@ -321,8 +348,10 @@ def _store(options: argparse.Namespace) -> str:
 
 
 def _label(options: argparse.Namespace) -> str:
-    if options.plain:
+    if options.engine == PLAIN:
         return "plain transactional loop"
+    if options.engine != HOLDFAST:
+        return f"{options.engine}, {options.pace_ms} ms"
     subtasks = ", one subtask" if options.parallelism == 1 else ""
     return f"holdfast-{options.backend}" + subtasks + (", StatefulProcessor" if options.processor else "")
 

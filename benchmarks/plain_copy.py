@@ -2,7 +2,7 @@
 
 One process reads what has arrived, counts it per user in a dict, writes the results, and commits them with its offsets in
 one transaction; then it begins again. It keeps no state beyond its memory, and has one partition of work. It is the limit
-beside `benchmarks.latency`, which starts it with ``--plain``.
+beside `benchmarks.latency`, which starts it with ``--engine plain``.
 """
 
 from __future__ import annotations

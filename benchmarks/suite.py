@@ -141,7 +141,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         yield ["kafka", "upi"]
     elif scenario == "latency":
         for load in ([], SLOW):
-            for shape in ([], ["--parallelism", "1"], ["--plain"]):
+            for shape in ([], ["--parallelism", "1"], ["--engine", "plain"]):
                 yield ["latency", *load, *shape]
         yield ["latency", *SLOW, "--processor"]
         yield ["micro_batch"]

@@ -50,9 +50,8 @@ def _site() -> Path:
     return next((environment("flink") / "lib").glob("python3*/site-packages"))
 
 
-def _classes(job: str) -> str:
-    """The class path of a Java job; compiles it if a source is newer."""
-    jars = f"{_site()}/pyflink/lib/*"
+def class_path(job: str, jars: str) -> str:
+    """The class path of a Java job that needs these jars; compiles it if a source is newer."""
     classes = BENCH / "classes"
     source = HERE / f"{job}.java"
     made = classes / f"{job}.class"
@@ -60,7 +59,7 @@ def _classes(job: str) -> str:
     if not made.exists() or made.stat().st_mtime < changed:
         javac = shutil.which("javac")
         if javac is None:
-            raise SystemExit("Flink's Java job must be compiled: install a JDK (javac), 17 or later")
+            raise SystemExit("Java jobs must be compiled: install a JDK (javac), 17 or later")
         subprocess.run(
             [javac, "-nowarn", "-cp", jars, "-sourcepath", str(HERE), "-d", str(classes), str(source)], check=True
         )
@@ -72,9 +71,10 @@ def _flink_java(workload: str, backend: str, data: str, tallies: str, checkpoint
     return flink_java("FlinkJob", where), {}
 
 
-def flink_java(job: str, arguments: Sequence[str]) -> Sequence[str]:
+def flink_java(job: str, arguments: Sequence[str], *more_jars: str) -> Sequence[str]:
     """The command for a Java job on Flink."""
-    return ["java", *_JVM, "-cp", _classes(job), job, *arguments]
+    jars = os.pathsep.join([f"{_site()}/pyflink/lib/*", *more_jars])
+    return ["java", *_JVM, "-cp", class_path(job, jars), job, *arguments]
 
 
 def flink_start() -> Sequence[str]:

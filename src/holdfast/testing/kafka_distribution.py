@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: fetched once with PySpark's Ivy, cached in ``~/.cache/holdfast``."""
+"""Jars of Apache Kafka, and others of Maven's: fetched once with PySpark's Ivy, cached in ``~/.cache/holdfast``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.jvm.java import Java
 
-__all__ = ["KAFKA_VERSION", "fetch_kafka", "kafka_jars", "trusted_authorities"]
+__all__ = ["KAFKA_VERSION", "fetch_jars", "fetch_kafka", "kafka_jars", "trusted_authorities"]
 
 KAFKA_VERSION = "4.1.0"
 _FETCH_TIMEOUT_S = 600.0
@@ -56,15 +56,32 @@ def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
     Raises:
         ConfigurationError: the download failed; the message ends with Ivy's output.
     """
-    target = cache_directory() / f"kafka-{version}"
-    if (target / f"kafka_2.13-{version}.jar").exists():
+    return fetch_jars(java, "org.apache.kafka", "kafka_2.13", version, f"kafka-{version}")
+
+
+def fetch_jars(java: Java, organisation: str, module: str, version: str, name: str | None = None) -> Path:
+    """Return the directory with the jars of a module and of what it needs; downloads them once.
+
+    Args:
+        java: Runs Ivy.
+        organisation: The module's group in Maven.
+        module: Its name there.
+        version: Its version.
+        name: That of the directory, if it is not the module's and its version.
+
+    Raises:
+        ConfigurationError: the download failed; the message ends with Ivy's output.
+    """
+    jar = f"{module}-{version}.jar"
+    target = cache_directory() / (name or f"{module}-{version}")
+    if (target / jar).exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f"{target.name}-", dir=target.parent) as scratch:
         jars = Path(scratch, "jars")
         command = [
             str(java.executable), *trusted_authorities(), "-cp", str(spark_jars() / "*"), "org.apache.ivy.Main",
-            "-cache", str(Path(scratch, "ivy")), "-dependency", "org.apache.kafka", "kafka_2.13", version,
+            "-cache", str(Path(scratch, "ivy")), "-dependency", organisation, module, version,
             "-confs", "default", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
         ]  # fmt: skip
         try:
@@ -79,15 +96,15 @@ def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
             said = done.stdout.decode(errors="replace")
         except subprocess.TimeoutExpired:
             said = f"not finished within {_FETCH_TIMEOUT_S:g} s"
-        if not (jars / f"kafka_2.13-{version}.jar").exists():
+        if not (jars / jar).exists():
             raise ConfigurationError(
-                f"Kafka {version} could not be downloaded (make a Maven repository reachable, or put the jars into "
+                f"{module} {version} could not be downloaded (make a Maven repository reachable, or put the jars into "
                 f"{target} yourself). Ivy's last output:\n" + "\n".join(said.splitlines()[-15:])
             )
         try:
             jars.rename(target)
         except OSError:  # another process was faster, or an incomplete directory is in the way
-            if not (target / f"kafka_2.13-{version}.jar").exists():
+            if not (target / jar).exists():
                 shutil.rmtree(target, ignore_errors=True)
                 jars.rename(target)
     return target
