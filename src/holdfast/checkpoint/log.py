@@ -130,7 +130,7 @@ class CheckpointLog(LogReader):
         self._stored: StoredCheckpoint | None = None
         """The newest retained checkpoint, with its layers."""
         self._settled = False
-        """False while the outcome of a put is unknown, and after this driver was fenced."""
+        """False while the outcome of a put is unknown, and once this driver is fenced."""
         self._noted = -_NOTED_S  # when `output_becomes_visible` last made a note
 
     @property

@@ -44,7 +44,7 @@ class References:
     def __init__(self) -> None:
         self._counts = _Counts()
         self._states: dict[int, tuple[SubtaskState, int]] = {}
-        """By object id: the state of a subtask, and the number of checkpoints with it."""
+        """The state of a subtask, and the number of checkpoints with it, by object id."""
 
     def __contains__(self, path: object) -> bool:
         return path in self._counts.files

@@ -153,10 +153,10 @@ class Retention:
         """The checkpoints in use."""
         self._entries: set[LogPosition] = set()
         self._stored_holds: dict[str, HoldName] = {}
-        """By id: the holds that a later driver finds in the storage."""
+        """The holds in the storage, for later drivers, by id."""
         self._adopted = False
         self._trimmed = NO_CHECKPOINT
-        """The next checkpoint when the log was last trimmed."""
+        """The id of the next checkpoint at the time when the log was last trimmed."""
 
     @contextmanager
     def hold(self, checkpoint_id: CheckpointId | None = None) -> Iterator[CheckpointMetadata]:

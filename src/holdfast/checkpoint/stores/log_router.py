@@ -79,7 +79,7 @@ class LogRouter:
         self._signed = signed
         self._lock = threading.RLock()
         self._logs: dict[str, tuple[TopicLog, ObjectStore]] = {}
-        """By the job's directory: the log, and what signs for it."""
+        """The log, and the store that signs for it, by the job's directory."""
         self._unmoved: set[str] = set()
         """The directories of jobs whose logs were found in the store."""
 

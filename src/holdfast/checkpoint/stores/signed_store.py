@@ -49,7 +49,7 @@ class SigningKey:
     def __init__(self, secret: bytes) -> None:
         self._begun = hmac.new(secret, digestmod=hashlib.sha256)
         self.id: bytes = hmac.digest(secret, b"holdfast key id", "sha256")[:8]
-        """Tells which key has signed an object; says nothing of the key."""
+        """Identifies the key that has signed an object; reveals nothing about the key."""
 
     def sign(self, name: str, length: int, number: int, chunk: Data) -> bytes:
         """The signature of one chunk of an object."""

@@ -139,12 +139,12 @@ class Storage:
     ) -> None:
         self._store = store
         self._directory = store if isinstance(store, DirectoryStore) else None
-        """The store if its objects are plain files of this host."""
+        """The store, if its objects are plain local files."""
         self._retry = retry
         self._sleep = sleep
         self._clock = clock
         self.requests = RequestCounter() if counter is None else counter
-        """Counts what this process asks of the storage."""
+        """Counts this process's requests to the storage."""
 
     @classmethod
     def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:

@@ -130,14 +130,14 @@ class TopicFold:
     def __init__(self, log: bytes, begin: LogPosition, start: int, whole: bool) -> None:
         self._log = log
         self._entry = None if whole else start
-        """Where the first entry begins, until it is complete; None: its position is known."""
+        """The offset of the first entry until it is complete; None: its position is known."""
         self.next_offset = start
         self.last = LogPosition(begin - 1) if whole else NO_POSITION
-        """The last position; 0: not known yet."""
+        """The last position; 0 if not known yet."""
         self.entries: dict[LogPosition, Place] = {}
         self.files: dict[str, Place] = {}
         self._open: dict[bytes, tuple[int, int]] = {}
-        """By attempt: the offset of the first part, and how many parts are there."""
+        """The offset of the first part, and the number of known parts, by attempt."""
 
     def add(self, offset: int, key: bytes) -> None:
         """Add the next record.

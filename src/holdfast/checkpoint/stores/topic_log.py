@@ -43,9 +43,9 @@ class TopicLog:
         self._fold: TopicFold | None = None
         self._forgotten: set[str] = set()
         self._doubled: set[str] = set()
-        """Files whose records may still be there although they are copied: the answer to their deletion did not come."""
+        """Files that are copied, but whose records may still exist: their deletion was not confirmed."""
         self._kept: set[LogPosition] | None = None
-        """Positions whose entries are copied to the store; None: not known yet."""
+        """Positions whose entries are copied to the store; None if not known yet."""
 
     @property
     def uri(self) -> str:

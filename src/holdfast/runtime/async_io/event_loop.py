@@ -43,7 +43,7 @@ class BlockedLoop(TimeoutError):
     def __init__(self, message: str, request: Request | None) -> None:
         super().__init__(message)
         self.request = request
-        """The request whose coroutine blocks, if that is known."""
+        """The request whose coroutine blocks, if known."""
 
 
 _waits: dict[int, EventLoop] = {}
@@ -89,7 +89,7 @@ class EventLoop:
         self._copied = copied
         self._answers: deque[tuple[Request, list[Any], BaseException | None]] = deque()
         self._wanted = 0
-        """The number of answers that the task waits for; 0: it does not wait."""
+        """The number of answers that the task waits for; 0 if it does not wait."""
         self._failed = False
         """Whether an answer is an error."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -97,14 +97,14 @@ class EventLoop:
         self._waiting: deque[Request] = deque()
         """The requests that wait for room."""
         self._starved = False
-        """Whether answers that wait to be fetched, or for their turn, leave no room."""
+        """Whether there is no room because of answers that wait to be fetched, or for their turn."""
         self._held = 0
-        """Answered requests that wait for their turn, and take up room."""
+        """The number of answered requests that wait for their turn, and take up room."""
         self._running: dict[Request, asyncio.Task[None]] = {}
         """The requests without an answer, the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._overdue: tuple[asyncio.TimerHandle | None, float] = (None, 0.0)
-        """A timer that the loop has missed, and when this was first seen."""
+        """A timer that the loop has missed, and when this was first noticed."""
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

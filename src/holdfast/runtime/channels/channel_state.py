@@ -149,7 +149,7 @@ class ChannelState:
         self.idle = False
         """Whether the channels were idle at the end of the last processed input."""
         self.held = False
-        """Whether they then reported records held back upstream."""
+        """Whether they also reported records held back upstream."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

@@ -131,10 +131,10 @@ class Router:
         self.watermark = MIN_TIMESTAMP
         self.idle = self.held = False
         self.location: Callable[[], str] | None = None
-        """In traced epochs: the origin of the current record."""
+        """In traced epochs, returns the origin of the current record."""
         self.records = 0
         self.sample: EdgeSample | None = None
-        """In epochs with a requested sample: also receives the records of this edge."""
+        """In epochs with a requested sample: receives the records of this edge as well."""
         self._open: dict[int, Frame] = {}
         self._frames: dict[int, int] = {}
         self.begin()
@@ -329,7 +329,7 @@ class Lane:
         self.barrier: Barrier | None = None
         self.next = 0
         self.skip = 0
-        """How many records of the next frame have been processed."""
+        """The number of processed records of the next frame."""
         self.rounds: list[array[int]] | None = None
         """The rounds of each frame's records, if records are processed in rounds."""
 

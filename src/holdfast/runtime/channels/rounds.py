@@ -33,7 +33,7 @@ class Rounds:
     def __init__(self) -> None:
         self._round = 0
         self._last: dict[Any, int] = {}
-        """The round of the last record, by key."""
+        """The round of each key's last record."""
 
     def arrived(self, keys: Iterable[Any], *, ascending: bool = False) -> array[int]:
         """The rounds of new records, given their keys; they come after all others.
@@ -140,7 +140,7 @@ class RoundsMerge:
         self._frames: dict[int, Frame] = {}
         """The decoded, partly processed frame of each lane."""
         self.keys = 0
-        """The number of keys in the round with which the records that `take` has returned begin."""
+        """The number of keys in the first round of the records that `take` returned."""
 
     def take(self) -> tuple[Frame, int] | None:
         """The records to process next, with the index of their input; None if there are no more.

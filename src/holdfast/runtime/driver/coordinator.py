@@ -134,11 +134,11 @@ class Coordinator:
         self._claimed = ClaimedSavepoint(checkpoint_log, plan.settings)
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="holdfast-savepoint")
         self._requested: dict[int, tuple[SavepointRequest, Future[str]]] = {}
-        """The requested savepoints that are not finished."""
+        """Unfinished savepoint requests."""
         self._rescales: dict[int, Future[None]] = {}
-        """The requests to rescale that are not finished."""
+        """Unfinished requests to rescale."""
         self.samples = SampleRequests()
-        """The wanted samples of records."""
+        """The requested samples of records."""
         self._ended = self._stopped = False
         self._delay_until: float | None = None
         self._inputs = Inputs(metrics)

@@ -40,9 +40,9 @@ class Inputs:
         self._metrics = metrics
         self._enumerators: dict[str, Enumerator] = {}
         self._held_back: set[str] = set()
-        """The sources that wait for the others of their watermark group, or for those that are read first, by uid."""
+        """The sources that wait for others of their watermark group, or for those to be read first, by uid."""
         self.cancelled = False
-        """Whether the job ends: a source in BATCH mode is read no further. Any thread may set it."""
+        """Whether the job is ending: a source in BATCH mode is not read any further. Any thread may set it."""
 
     def open(self, spec: SourceSpec, job: JobInfo, state: Any | None) -> None:
         """Start a source from the state of the restored checkpoint; an enumerator of an earlier start may be kept.

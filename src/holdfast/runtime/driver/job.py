@@ -89,7 +89,7 @@ class Job(JobClient):
         self._interrupted = False
         self._ends, self._over = threading.Lock(), threading.Event()
         self._wanted_end: JobStatus | None = None
-        """The state in which the job ends because it was asked to."""
+        """The state in which the job will end, if it was asked to."""
         self._temporary: weakref.finalize[..., Job] | None = None
         """Removes the temporary checkpoints of a job without checkpoint storage, at the latest when the process ends."""
         settings = plan.settings
@@ -116,7 +116,7 @@ class Job(JobClient):
         self._leadership = self._stands_by()
         restore_from = self._restore_from(settings.restore_path)
         self._warm = False
-        """Whether the slots wait for the take-over, to restore state early."""
+        """Whether the slots wait for the take-over before they restore state early."""
         check_exclusive(plan.sinks)
         check_services(plan, lambda: self._newest_in_log() is not None)
         self._begin(session, uri, restore_from is None)

@@ -138,9 +138,9 @@ class Leadership:
         self._end: LogEnd | None = None
         self._owners: Heartbeat | None = None
         self._reads_log = False
-        """Whether the latest look read the log's end anew."""
+        """Whether the latest observation read the log's end again."""
         self._verdict: _Verdict | None = None
-        """The latest one; None before the first look."""
+        """The latest verdict; None before the first observation."""
         self._vacant: str | None = None
         """The owner with which the job had ended before this launch; empty: it had none; None: it had a live one."""
         self._watch = Watch(_MOST_POLLS * settings.poll)

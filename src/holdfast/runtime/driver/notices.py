@@ -37,7 +37,7 @@ class Notices:
         self, job_name: str, metrics: JobMetrics, checkpoint_log: CheckpointLog, settings: Mapping[str, str]
     ) -> None:
         self._settings = settings
-        """The job's settings; their secrets are masked in errors."""
+        """The job's settings; secrets among them are masked in errors."""
         self._job_name = job_name
         self._metrics = metrics
         self._log = checkpoint_log

@@ -82,7 +82,7 @@ class SlotClient:
         self._path = os.path.join(directory.path, f"slot-{slot}.sock")
         self.stuck = stuck_file(self._path)
         self.process = 0
-        """The process of the slot that was last called; 0 before the first call."""
+        """The process of the slot called last; 0 before the first call."""
 
     def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Run a task: yields the frames that it sends with their partitions, and at the end (-1, report).

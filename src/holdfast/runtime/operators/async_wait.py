@@ -42,7 +42,7 @@ class _AsyncWait(Operator):
         self._queue: ResultQueue = OrderedQueue() if spec.ordered else UnorderedQueue()
         self._loop: EventLoop | None = None
         self._emitted = MIN_TIMESTAMP
-        """The last watermark that was sent downstream."""
+        """The last watermark sent downstream."""
         self._idle = self._held = self._finishes = False
         self._values: list[Any] = []
         self._stamps: list[int] = []

@@ -93,7 +93,7 @@ class OperatorStates(OperatorStateStore):
         self._lists = lists
         self._where = where
         self._states: dict[str, tuple[str, _OperatorList | BroadcastMap]] = {}
-        """Mode and state by name."""
+        """The mode and the state, by name."""
 
     @property
     def restored(self) -> bool:
@@ -105,7 +105,7 @@ class OperatorStates(OperatorStateStore):
         return self._get(state_descriptor, ListStateDescriptor, SPLIT, _OperatorList)  # type: ignore[no-any-return]
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list of which every subtask gets all elements when the parallelism changes."""
+        """A list whose elements all go to every subtask when the parallelism changes."""
         return self._get(state_descriptor, ListStateDescriptor, UNION, _OperatorList)  # type: ignore[no-any-return]
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastMap:
@@ -183,7 +183,7 @@ class FunctionLife:
         self._context = context
         self._runtime_context = UserRuntimeContext(context, space)
         self.states = None if context.lists is None else OperatorStates(context.lists, context.where)
-        """The operator state; None if neither function nor operator has any."""
+        """The operator state; None if neither the function nor the operator has any."""
         self.epoch = 0
 
     def open(self) -> Any:

@@ -279,7 +279,7 @@ class _Sink(Operator):
         self._takes_columns = takes_columns(sink)
         self._writer: SinkWriter | None = None
         self._waiting: StatefulWriter | None = None
-        """The writer, if its output may wait."""
+        """The writer, if it may keep output back for a later checkpoint."""
         self._state: ListedWriterState | None = None
 
     def open(self) -> None:

@@ -32,7 +32,7 @@ class _Timestamps(Operator):
         self._supplier = strategy.generator_supplier
         self._max_timestamp = MIN_TIMESTAMP
         self._heard: int | None = None
-        """When the sources were asked for the last input with records, by the clock of ``context.asked``."""
+        """When the sources were asked for the last input that had records, by the clock of ``context.asked``."""
         self._input_idle = self._idle = False
         self._emitted = MIN_TIMESTAMP
 

@@ -84,7 +84,7 @@ class Autoscaler:
         self._scope_at = scope
         self._scope = Scope(frozenset(), 0)
         self._parallelism = 0
-        """Of the samples."""
+        """The job's parallelism in the samples."""
         self._samples: deque[_Sample] = deque()
         self._stable_from = 0.0
 

@@ -107,13 +107,14 @@ class CombinedTime:
 
     def __init__(self) -> None:
         self._splits: dict[str, tuple[int, bool]] = {}
-        """The event time of each, and whether it is idle."""
+        """Each split's event time, and whether it is idle."""
         self._active: list[tuple[int, str]] = []
-        """A heap with each active split once, at a time it has had. Stale entries are removed when they reach the top."""
+        """A heap with each active split once, at one of its earlier or current times. Stale entries are removed at the top.
+        """
         self._waiting: set[str] = set()
         """The splits in the heap of active ones."""
         self._idle: list[tuple[int, str]] = []
-        """A heap of the idle splits, the latest first. Stale entries are removed when they reach the top."""
+        """A heap of the idle splits, the latest first. Stale entries are removed at the top."""
 
     def put(self, name: str, time: int, idle: bool) -> None:
         """Set the time of a split, which never goes back."""

@@ -43,7 +43,7 @@ class ListedStates:
     def __init__(self, storage: Storage, stored: OperatorSnapshot | None, where: str = "") -> None:
         """``where``: the operator, for messages."""
         self.restored = stored is not None
-        """Whether the checkpoint has state of the operator."""
+        """Whether the checkpoint has state for the operator."""
         self.moved = stored is not None and stored.moved
         """Whether the state was stored at another parallelism."""
         self._storage = storage

@@ -24,7 +24,7 @@ class Alarm:
     def __init__(self) -> None:
         self._timer: int | None = None
         self._idle_at: int | None = None
-        """In ms."""
+        """When the next split becomes idle, in ms."""
         self._next_epoch: float | None = None
 
     def set(self, timers: Iterable[int | None], next_epoch: float | None = None) -> None:

@@ -85,7 +85,7 @@ class EpochInFlight:
         self.inputs = inputs
         self.planned_ms = planned_ms
         self.processing_ms = planned_ms
-        """Processing time at the start of its latest run; once its tasks have reported, at its end."""
+        """Processing time at the start of the latest run; at its end, once the tasks have reported."""
         self.started = started
         self.phases: dict[str, float] = {}
         """The duration of each phase, in seconds."""
@@ -95,12 +95,12 @@ class EpochInFlight:
         self.reports: Sequence[TaskReport] = ()
         self.holding: Sequence[HoldingSplit] = ()
         self.traced = False
-        """Whether the next run is processed element by element with each record's origin, to explain a failure."""
+        """Whether the next run processes single elements with their records' origins, to explain a failure."""
         self._life = Lifecycle(f"epoch {number}", EpochState.PLANNED, _TRANSITIONS, story)
         self._run = -1
         self._phase_began = started
         self._continued: tuple[JobPlan, JobInfo, CheckpointMetadata | None] | None = None
-        """What the latest run was given: the plan, the job, and the checkpoint that it continues."""
+        """The plan, the job, and the continued checkpoint of the latest run."""
         self._checkpoint: CheckpointMetadata | None = None
         self._end_phase("plan", now)
 

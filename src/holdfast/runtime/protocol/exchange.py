@@ -32,7 +32,7 @@ class Exchange:
         self._given: list[Instruction] = []
         """The instructions that follow from the current event."""
         self._story: deque[tuple[float, type[Any], int, str]] = deque(maxlen=_REMEMBERED)
-        """Time, type, epoch and reason of events and instructions, but not the messages themselves, which hold reports."""
+        """Time, type, epoch and reason of events and instructions; the messages themselves hold reports and are not kept."""
         self._seconds = 0.0
 
     def received(self, event: Event, seconds: float) -> None:

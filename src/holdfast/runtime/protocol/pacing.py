@@ -83,7 +83,7 @@ class CheckpointPace:
         self._behind = False
         """Whether more input is waiting than the last epoch took."""
         self._told = -1.0 if settings.min_pause_ms else 0.0
-        """The interval last told to the user; less than 0: tell the next one in any case."""
+        """The interval last reported to the user; below 0: report the next one in any case."""
 
     @property
     def interval(self) -> float:

@@ -45,7 +45,7 @@ class Rescaling:
         self._give = give
         self._request: RescaleRequest | None = None
         self._before: JobPlan | None = None
-        """The plan to go back to, from the adoption of the new one to its first complete epoch."""
+        """The plan to return to, from the adoption of the new one until its first complete epoch."""
         self._verified = NO_CHECKPOINT
         self.aligning = False
         """Whether the epoch in flight, or the last one, processes the channel state."""

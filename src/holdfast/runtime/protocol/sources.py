@@ -35,9 +35,9 @@ class SourceProgress:
         self._delay_ms: int | None = spec.watermark_strategy.max_out_of_orderness_ms
         self._idle_timeout_ms: int | None = spec.watermark_strategy.idle_timeout_ms
         self._asked: int | None = None
-        """When the splits were asked for input last, by the clock of `asked`; None before the first time since the start."""
+        """When the splits were last asked for input, by the clock of `asked`; None if not since the start."""
         self._heard: dict[str, int] = {}
-        """When each split had input last; for one that had none since the start: when it was asked first."""
+        """When each split last had input; if not since the start, when it was first asked."""
         self._splits: dict[str, SplitTime] = {}
         self._owners: dict[str, int] = {}
         self._watermarks = [MIN_TIMESTAMP] * vertex.parallelism

@@ -49,11 +49,11 @@ class UnalignedCheckpoints:
 
     def __init__(self) -> None:
         self._typical: dict[int, float] = {}
-        """By vertex: the average time of its typical subtask, in seconds."""
+        """The average time of a vertex's typical subtask, in seconds."""
         self._rest: dict[int, float] = {}
-        """By vertex: the average time of an epoch without its processing, in seconds."""
+        """The average time of an epoch without a vertex's processing, in seconds."""
         self._largest = 0
-        """The channel state of the subtask with most of it, in bytes."""
+        """The largest channel state of a subtask, in bytes."""
         self.waiting = False
         """Whether the latest checkpoint has channel state."""
 

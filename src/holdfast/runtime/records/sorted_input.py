@@ -59,7 +59,7 @@ class SortedInput:
         self._encoded: dict[Any, bytes] = {}
         self._file: IO[bytes] | None = None
         self._runs: list[tuple[int, int]] = []
-        """The start and the end of each run in the file."""
+        """The start and end of each run in the file."""
 
     def add(self, index: int, frame: Frame) -> None:
         """Add the records of a frame of an input."""

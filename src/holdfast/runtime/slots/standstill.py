@@ -70,7 +70,7 @@ class TaskWatch:
         self._changed = threading.Condition()
         self._task: tuple[int, str, int, Callable[[], str]] | None = None
         self._base: CodeType | None = None
-        """The code that runs the task; what it calls belongs to the task."""
+        """The code that runs the task; the task consists of what it calls."""
         self._began = 0.0
         self._closed = False
         self._told = False
@@ -119,7 +119,7 @@ class TaskWatch:
         """Look at the task until it ends."""
         epoch, vertex, subtask, operator = task
         call: object | None = None
-        """What the task is at: the call of a function, a request, or a wait of Holdfast's own."""
+        """What the task is doing: the call of a function, a request, or a wait of Holdfast's own."""
         since = looked = began
         spent = self._spent()
         while True:

@@ -59,7 +59,7 @@ class TaskHost:
         first: JobSetup = pickle.loads(self._setup)
         self._generation = first.job.generation
         self._log_fields: dict[int, dict[str, str]] | None = None
-        """The fields of messages by vertex id; None if the log is no JSON."""
+        """The log fields of messages, by vertex id; None if the log is not JSON."""
         if first.plan.settings.log_as_json:
             log_as_json(logging.getLogger("holdfast"), sys.stderr)
             log_as_json(logging.getLogger(), sys.stdout)  # for messages of the program's functions
@@ -149,7 +149,7 @@ class TaskHost:
             set_process_log_fields(**self._log_fields[vertex_id], subtask=number, epoch=assignment.epoch)
 
     def may_stand_by(self, request: bytes) -> bool:
-        """Whether the job is loaded in no later start than that of the request."""
+        """Whether the loaded start of the job is not later than that of the request."""
         wanted: StandbyRequest = pickle.loads(request)
         return wanted.generation >= self._generation
 

@@ -136,7 +136,7 @@ class Placement:
         self._standbys: dict[int, list[list[str]]] = {width: [] for width in self._widths}
         self._anchors: dict[int, Any] = {}
         self.arrangement = 0
-        """Increases when partitions are placed anew and the anchors change."""
+        """Increases whenever partitions are placed again and the anchors change."""
         self._cores = self._seen = self._look()
         self._looked = time.monotonic()
         self._arrange()
@@ -205,7 +205,7 @@ class Placement:
             )
 
     def _anchor(self, width: int, outputs: Sequence[Sequence[str]], beside: Any = None) -> Any:
-        """Create an anchor whose blocks are where those of another one are.
+        """Create an anchor whose blocks are on the same hosts as those of another one.
 
         Args:
             width: The number of partitions.

@@ -95,7 +95,7 @@ class Stages:
         self._placement = placement
         self._names = names
         self._named = ""
-        """The level whose name the RDDs get that are made now, or the Spark job that is begun."""
+        """The level, or the Spark job, after which RDDs are currently named."""
         java: Any = jvm(context)
         # Py4J looks up a class or method in the JVM at every access by name.
         self._function, self._rdd, self._pairs = java.SimplePythonFunction, java.PythonRDD, java.PairwiseRDD
@@ -111,7 +111,7 @@ class Stages:
         self._setup = _Pickled(pickled_reference(context, setup))
         self._serializer = raw_serializer()
         self._ahead: tuple[Any, Any] | None = None
-        """The stages of the next epoch, with the placement and broadcasts that they depend on."""
+        """The stages of the next epoch, with the placement and the broadcasts that they depend on."""
 
     def collect(self, calls: Sequence[Sequence[bytes]]) -> list[bytes]:
         """Run the tasks of all levels as one Spark job; returns the frames of the last level.

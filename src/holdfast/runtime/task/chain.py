@@ -62,9 +62,9 @@ class _Node:
         self.routers: list[Router] = []
         self.is_keyed = StateKind.KEYED in factory.state
         self.by_steps = False
-        """Whether a window behind it may end at the moment of one of its results, and so without it."""
+        """Whether a window downstream may end at the time of one of its results, and so without that result."""
         self.fires = False
-        """Whether it advances in event time now."""
+        """Whether it is advancing in event time at the moment."""
 
     def _fire(self, watermark: int) -> None:
         self.fires = True
@@ -226,7 +226,7 @@ class Chain:
         self._uids = [*(chained.uid for chained in vertex.chain), SENDING]
         self._stopwatch = stopwatch = Stopwatch(len(self._uids))
         self.traced = False
-        """Whether the epoch is traced: batches have one element, whose changes of state are checked."""
+        """Whether the epoch is traced: batches have one element, and its changes of state are checked."""
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         copies = same if plan.settings.object_reuse else copied
@@ -288,7 +288,7 @@ class Chain:
             self.routers.extend(node.routers)
         self._head = self._nodes[0]
         self.clock = self._head.clock
-        """That of the head."""
+        """The head's clock."""
         self._inputs = [stopwatch.timed(0, _by_key(self._head, process)) for process in self._head.operator.inputs()]
         self._operators = [node.operator for node in self._nodes]
         self._clocks = [node.clock for node in self._nodes]

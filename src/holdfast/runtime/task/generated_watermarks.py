@@ -41,9 +41,9 @@ class GeneratedWatermarks(WatermarkOutput):
         self._deadlines = deadlines
         self._generator: WatermarkGenerator[Any] | None = None
         self._new: dict[str, tuple[Any, bytes | None]] = {}
-        """The attributes of a new generator, with their pickles; None for one that cannot be pickled."""
+        """The attributes of a newly created generator, with their pickles; None for one that cannot be pickled."""
         self.failed_at = 0
-        """The position of the record that `observe` failed on."""
+        """The position of the record on which `observe` failed."""
         self.watermark = MIN_TIMESTAMP if stored is None else stored.watermark
         self.idle = stored is not None and stored.idle
 

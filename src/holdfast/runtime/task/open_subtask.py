@@ -56,7 +56,7 @@ class OpenSubtask:
         self._batch = setup.plan.settings.batch
         self._send: Send = lambda partition, frame: None
         self._reported: dict[str, tuple[SubtaskState, int]] = {}
-        """By uid: the states in the last report, and the sizes of their files."""
+        """The states in the last report, and the sizes of their files, by uid."""
         self._check_storage(setup.takeover)
         restores = bool(assignment.tokens.get((vertex.id, subtask)))
         state = self._restored(setup.plan, assignment) if restores else None
@@ -82,7 +82,7 @@ class OpenSubtask:
         self._time = ProcessingTime(0, lambda now: None)
         self._samples: dict[int, EdgeSample] = {}
         self._before = (0, 0)
-        """The dropped and written records of the chain before the epoch."""
+        """The chain's dropped and written records before the epoch."""
 
     def _check_storage(self, takeover: LogPosition) -> None:
         """Refuse a storage that is not the driver's before writing to it: a path may exist on each host's own disk."""

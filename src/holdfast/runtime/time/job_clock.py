@@ -46,7 +46,7 @@ class JobClock:
         self.speed = 1.0
         """The speed of processing time until the next tick."""
         self.ahead_ms = 0
-        """How far the wall clock is ahead, or behind if negative."""
+        """How far the wall clock is ahead, in ms; negative if it is behind."""
         self._time = 0.0
         self._at: float | None = None
         """The last tick, in seconds of the monotonic clock."""

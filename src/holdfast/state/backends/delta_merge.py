@@ -75,7 +75,7 @@ class DeltaJoin:
     def __init__(self) -> None:
         self._deltas: list[StoredDelta] = []
         self.memory = 0
-        """Bytes of the added deltas' content: readers of the concatenated delta may hold all of it in memory."""
+        """The memory of the added deltas' content, in bytes: readers of the concatenated delta may hold all of it."""
 
     def read(self, log: DeltaFiles, delta: Handle) -> None:
         """Add the next delta."""
@@ -101,7 +101,7 @@ class DeltaMerge:
         self._added = 0
         """Bytes of the content of the added changes."""
         self.kept = 0.0
-        """The part of it that was stored."""
+        """The share of it that was stored."""
 
     @property
     def memory(self) -> int:

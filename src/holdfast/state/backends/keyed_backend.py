@@ -91,9 +91,9 @@ class KeyedStateBackend:
         self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
         self._upkeep = Upkeep(settings.kept_inline_bytes, self._bases.kind)
         self._pending: Future[list[Handle]] | None = None
-        """The base or the merge that is being stored."""
+        """The base or merge being stored."""
         self._flush: Iterator[None] | None = None
-        """The flush that is running."""
+        """The running flush."""
         self._migration: Iterator[None] | None = None
         self._ended = Event()
         self.written = 0

@@ -112,12 +112,12 @@ class RocksDBLocalStore:
         self._private = False
         """Whether this object has a store of its own because another process holds the host's store."""
         self._compaction_off = False
-        """Whether compaction is still off: a restart has better use for the processor."""
+        """Whether compaction is still off, to leave the processor to the restart."""
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self._linked: LinkedFiles | None = None
         self._lazy_restore: LazyRestore | None = None
-        """The part of the checkpoint that the store still lacks."""
+        """The part of the checkpoint that the store lacks."""
         self.reused = False
         self.complete = False
         self.changelog = None
@@ -130,11 +130,11 @@ class RocksDBLocalStore:
         """Returns the `OperatorSchema.evolved` of the state."""
         self._followed: Sequence[KeyedHandle] = ()
         self._flushed = ""
-        """As in `_Meta`."""
+        """The last delta whose rows are all in the store; see `_Meta.settled`."""
         self._foreign = b""
         """The bases that the store continues, if it was not built from their files."""
         self._built = False
-        """Whether the store was built from bases, and its files do not name them yet."""
+        """Whether the store was built from bases, and its files do not record that yet."""
         self.files: list[RawFile] = []
         """Files of the store that are also in the storage, fetched or reused."""
 
@@ -400,7 +400,7 @@ class RocksDBFiles:
         self._known: dict[str, RawFile] | None = None
         """The store's SST and blob files that the storage also has, by local name."""
         self._linked: bool | None = None
-        """As `linked`; None: not looked at since the restore."""
+        """The value of `linked`; None: not checked since the restore."""
 
     @property
     def linked(self) -> bool:

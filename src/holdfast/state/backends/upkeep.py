@@ -119,15 +119,15 @@ class Upkeep:
         self._kind = kind
         self.phase = Phase.IDLE
         self.handles: list[KeyedHandle] = []
-        """Those of the last complete checkpoint, with what has been stored since in its place."""
+        """The handles of the last complete checkpoint, with whatever was stored since then in its place."""
         self.storing: Store | None = None
-        """What is being stored."""
+        """The base or merge being stored."""
         self._checkpoint = Checkpoint(Epoch(0), ())
         self._wanted: Base | Merge | None = None
-        """What is to be stored after the steps that come first."""
+        """The base or merge to store after the preceding steps."""
         self._covered = 0
         self._last: list[Handle] = []
-        """The last delta whose rows the local store has after the running flush, if there is one."""
+        """The last delta whose rows the local store will have after the running flush, if any."""
         self._migrating = False
         self._changed = 0.0
         """Estimated memory of the rows that each epoch since the last flush has touched, in bytes."""

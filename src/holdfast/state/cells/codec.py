@@ -73,11 +73,11 @@ class RowCodec:
         self.large: set[int] = set()
         """Columns with maps or lists outside of their rows."""
         self.outside: dict[int, LargeValue] = {}
-        """Columns with values outside of their rows: what stands for them there."""
+        """Columns with values outside of their rows, and what stands in for the values."""
         self.leaving: set[int] = set()
         """Columns of large values that leave their rows at the barrier."""
         self.growing: set[int] = set()
-        """Columns whose maps and lists leave their rows when they have become large; see `grow`."""
+        """Columns whose maps and lists leave their rows once they are large; see `grow`."""
         self._compile()
 
     @property

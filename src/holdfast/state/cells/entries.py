@@ -65,7 +65,7 @@ class EntryFamily:
         """Maps and lists changed in this epoch."""
         self._dropped_namespaces: set[int | None] = set()
         self._waiting: list[tuple[list[bytes], list[tuple[bytes, bytes]], list[bytes]]] = []
-        """Writes for the store when the epoch completes: prefixes to drop, puts and deletes, in this order."""
+        """Writes to the store when the epoch completes: prefixes to drop, puts and deletes, in this order."""
 
     def prefix(self, namespace: int | None, group: int, key: Any) -> bytes:
         """The prefix of the stored keys of one key's entries."""
@@ -188,16 +188,16 @@ class LargeMap:
         self._changed: dict[Any, Any] = {}
         """This epoch's writes."""
         self._held = 0
-        """The number of entries among them."""
+        """The number of entries that they put."""
         self._put: set[Any] = set()
-        """If keys vary: keys that this epoch has put, of which the store may have equal ones."""
+        """If keys vary: keys put in this epoch, for which the store may have equal ones."""
         self._read_last = RecentEntries()
-        """Entries as in the store, also missing ones."""
+        """Entries read from the store, including missing ones."""
         self._cleared = entries is not None
         """Whether the stored entries are obsolete."""
         self._dirty = False
         self._stored: bytes | None = None
-        """The stored key of the first entry that this epoch may not have changed; empty: there is none; None: not known."""
+        """The stored key of the first entry that this epoch may not have changed; empty: there is none; None: unknown."""
         if entries is not None:
             list(map(encode_entry, entries))
             self._touch()
@@ -382,7 +382,7 @@ class LargeList:
         self._first, self._end = divmod(marker, 1 << 32)
         """Number of the first chunk, and the number after the last."""
         self._held: dict[int, list[Any]] = {}
-        """Chunks in memory: those changed in this epoch, and the last one."""
+        """Chunks in memory: the ones changed in this epoch, and the last one."""
         self._touched: set[int] = set()
         """Numbers of the chunks changed in this epoch."""
         self._cleared = elements is not None

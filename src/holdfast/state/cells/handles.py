@@ -52,18 +52,18 @@ class Handle:
         self._space = space
         self._i = position + 1
         self._kind: type | None
-        """The class of values that stay as they are."""
+        """The class of values that need no conversion."""
         self._fit: Callable[[Any], Any] | None
-        """Converts others to the declared type; None: there is none."""
+        """Converts other values to the declared type; None: no conversion."""
         self._kind, self._fit = fit_of(content_type(descriptor), descriptor.name)
         declared = descriptor.key_type_info if descriptor.kind == "map" else None
         self._key_kind: type | None
         self._key_fit: Callable[[Any], Any] | None
         self._key_kind, self._key_fit = fit_of(declared, descriptor.name)
-        """As those for values."""
+        """The same for the keys of a map."""
         equal = declared is None or (declared.is_plain and self._key_kind is not float)
         self._find = None if equal else self._key_fit
-        """The same for a key that is looked up; None: an equal key finds the entry."""
+        """The same for a key to look up; None: an equal key finds the entry."""
 
     def _fitted(self, value: Any) -> Any:
         """The value as a later read returns it; None stays None."""
@@ -142,7 +142,7 @@ class ValueHandle(Handle):
     def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self.reads = 0
-        """Reads since the space last took the number."""
+        """Reads since the space last took this count."""
         self.replaced = 0
         """Replacements of a value since then."""
         self.added = 0

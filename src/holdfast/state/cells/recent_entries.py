@@ -22,7 +22,7 @@ class RecentEntries:
     def __init__(self) -> None:
         self._last: dict[Any, Any] = {}
         self._before: dict[Any, Any] = {}
-        """The entries before these."""
+        """The entries before those."""
 
     def __len__(self) -> int:
         return len(self._last) + len(self._before)

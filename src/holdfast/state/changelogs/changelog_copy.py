@@ -77,13 +77,13 @@ class ChangelogCopy:
             self.path = renewed(path)
             self.store = RocksDBStore(self.path, settings)
         self._wanted: Mapping[int, int] = {}
-        """By partition: the last known end of the log."""
+        """The last known end of the log, by partition."""
         meta = self.store.meta
         self._meta = self._new_meta() if meta is None else msgspec.msgpack.decode(meta, type=_Meta)
         if meta is None or not self._can_continue():
             self.clear()
         self.markers: dict[MarkerKey, Marker] = dict(self._meta.markers)
-        """Those of the partitions."""
+        """The markers in the partitions."""
         self._noted_ms = self._meta.seen_ms
 
     def _new_meta(self) -> _Meta:

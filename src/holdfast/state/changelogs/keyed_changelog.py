@@ -80,12 +80,12 @@ class KeyedChangelog:
         """Whether the log holds the state that the subtask has restored."""
         self._seed = ""
         self._markers: dict[MarkerKey, Marker] = {}
-        """The markers in the log, with those of the last complete epoch."""
+        """The markers in the log, including those of the last complete epoch."""
         self._ends: dict[int, int] = {}
         """The offsets after the records of the last complete epoch, by partition."""
         self._epoch = _Written(Epoch(0))
         self._waiting: list[_Written] = []
-        """The rows of completed epochs whose transactions are not known to be committed yet."""
+        """Rows of completed epochs whose transactions may not be committed yet."""
 
     @property
     def copy(self) -> ChangelogCopy:

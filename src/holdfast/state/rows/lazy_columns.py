@@ -61,7 +61,7 @@ class LazyColumns:
         self.kind = b""
         """The kind of stubs that are loaded and written (`OrderedStore.get_stubs`); empty: rows are loaded whole."""
         self._placeholders: dict[int, LargeValue] = {}
-        """What stands for missing values, by cell. Rows in memory keep it when later rows are loaded whole again."""
+        """The stand-in for missing values, by cell. Rows in memory keep it even after loads read the column again."""
 
     def __contains__(self, column: int) -> bool:
         return column + 1 in self._cells
@@ -114,7 +114,7 @@ class LazyColumns:
 
 
 def _whole(table: Table, keys: list[Any]) -> list[Row]:
-    """The store's rows of these keys, all of which it has."""
+    """The store's rows of these keys; the store must have all of them."""
     rows = table.look_up(keys)
     for key, row in zip(keys, rows):
         if not filled(row):

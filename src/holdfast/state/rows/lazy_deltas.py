@@ -50,10 +50,10 @@ class LazyRows:
         self.schema, self.keys = keys_of_head(piece, groups, delta.where)
         self.piece = piece._replace(head=b"")
         self.rows: list[msgspec.Raw] | None = None
-        """The rows of the keys; None until it is open."""
+        """The rows of the keys; None until opened."""
         self.deleted: Sequence[Any] = ()
         self.size = 0
-        """Bytes of memory that the rows take."""
+        """The memory of the rows, in bytes."""
         self.current: Mapping[Any, object] | None = None
         """Maps each key whose newest row is here to this object; None: unknown."""
 

@@ -47,11 +47,11 @@ class RestoredRows:
         self._codec = codec
         self._schema = 0
         self._rows: dict[Any, msgspec.Raw | LazyRows | None] = {}
-        """The encoded row, or the object that will have it once it is open; None: the row was deleted."""
+        """The encoded row, or the object that will have it once opened; None: the row was deleted."""
         self._added: deque[EncodedRows | LazyRows] = deque()
-        """The added changes, in order. Memory of a change is freed only when all its rows are gone."""
+        """The added changes, in order. A change's memory is freed only when all its rows are gone."""
         self.memory = 0
-        """Estimated bytes."""
+        """Estimated memory of the rows, in bytes."""
 
     def __bool__(self) -> bool:
         return bool(self._rows)

@@ -107,7 +107,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self.codec = RowCodec(registry, name)
         self.tables: dict[int | None, RowTable] = {}
         self._dropped: dict[int, bool] = {}
-        """Namespaces dropped in this epoch, and whether the store holds rows of them."""
+        """Namespaces dropped in this epoch, and whether the store has rows of them."""
         self._handles: dict[str, Any] = {}
         self._registry = registry
         self._add_family = add_family
@@ -117,7 +117,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self._values: dict[int, StateSpace] = {}
         """The large values, by column position."""
         self._uses: dict[int, ColumnUses] = {}
-        """Counts the uses of columns, by position, if their values can get rows of their own."""
+        """Use counts of the columns whose values may get rows of their own, by position."""
         self.row: Row = NO_KEY
         self._not_loaded = _NotLoaded(self)
         self.key: Any = None

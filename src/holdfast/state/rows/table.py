@@ -127,17 +127,17 @@ class RowTable:
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
         self.restored = RestoredRows(codec)
-        """Encoded rows of a restore that are not in the store yet."""
+        """Encoded rows from a restore that are not in the store yet."""
         self._groups_of = groups_of
         self._bind = bind
         self._enlarge = enlarge
         self._move_out = move_out
         self._prefixes = _Prefixes(prefix)
         self._touched_keys: list[Any] = []
-        """The keys of the rows loaded in this epoch, each once."""
+        """The keys of the rows loaded in this epoch, without duplicates."""
         self._touched_rows: list[Row] = []
         self.lazy: LazyColumns | None = None
-        """Columns that loads leave out until they are read; None: there were never any."""
+        """Columns that loads leave out until they are read; None if there never were any."""
         self.resize()
 
     def touched_rows(self) -> Sequence[Row]:

@@ -63,7 +63,7 @@ class LazyFiles:
         self._lazy_restore = lazy_restore
         self._files: list[LazyFile] = []
         self._blob_files: dict[int, LazyBlobFile] = {}
-        """By number."""
+        """The blob files, by number."""
         lazy_restore.then(self._unmark)
         with open(self._marker, "wb"):
             pass

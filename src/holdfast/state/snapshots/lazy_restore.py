@@ -123,7 +123,7 @@ class LazyRestore:
             self._changed.notify_all()
 
     def _may_go_on(self) -> bool:
-        """Let the range reads of a lookup go first; returns whether to go on."""
+        """Let the range reads of a lookup go first; returns whether to continue."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lookups or self._stopped, _PATIENCE_S)
             return not self._stopped and self._failure is None

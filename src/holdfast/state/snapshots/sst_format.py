@@ -100,7 +100,7 @@ class Footer(NamedTuple):
         """Read the last `FOOTER_SIZE` bytes of a file.
 
         Raises:
-            UnknownFormat: another format than that of this module.
+            UnknownFormat: this module does not know the format.
             DamagedBlock: the checksum does not match.
         """
         kind, extended, checksum, context, size, version, magic = _FOOTER.unpack(data)

@@ -254,10 +254,10 @@ class BlobFile:
         self.name = f"{number:016x}{SUFFIX}"
         self.path = os.path.join(directory, self.name)
         self._written: list[Chunk] | None = [] if begun else None
-        """The chunks of a file that is not sealed."""
+        """The chunks of an unsealed file."""
         self._fd = os.open(self._unsealed, os.O_RDWR | os.O_CREAT) if begun else os.open(self.path, os.O_RDONLY)
         self.size = os.fstat(self._fd).st_size
-        """In bytes."""
+        """Size in bytes."""
         self.live: float = self.size
         """Estimated size of the live rows, in bytes."""
 

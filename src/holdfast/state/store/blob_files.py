@@ -86,9 +86,9 @@ class ValueSeparation:
     def __init__(self, compression: str) -> None:
         self._compresses = compression.strip().upper().removesuffix("_COMPRESSION") != "NO"
         self._shrink: dict[bytes, bool] = {}
-        """By stored id of the state: whether compression makes its values smaller."""
+        """Whether compression makes a state's values smaller, by its stored id."""
         self._left: dict[bytes, int] = {}
-        """By stored id of the state: the values left until the next sample."""
+        """Number of values left until a state's next sample, by its stored id."""
 
     def split(self, rows: Iterable[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
         """Split rows into those for RocksDB and those for blob files."""
@@ -150,11 +150,11 @@ class BlobFiles:
         if writable:
             BlobFile.recover(directory)
         self._files = {file.number: file for file in BlobFile.in_directory(directory)}
-        """By number, including collected files that are not deleted yet."""
+        """The files by number, including collected ones that are not deleted yet."""
         self._on_disk = False
-        """Whether many values were not in the page cache when they were last read."""
+        """Whether many values were not in the page cache at the last read."""
         self._lock = threading.Lock()
-        """Guards what follows: a thread may be copying the store."""
+        """Guards the following fields: a thread may be copying the store."""
         self._current: BlobFile | None = None
         self._pins = 0
         """Number of readers that may still need collected files."""
@@ -164,7 +164,7 @@ class BlobFiles:
         """The collection of a file; yields the bytes read in each step."""
         self._credit = 0
         self._unchecked = 0.0
-        """Bytes written since garbage was estimated."""
+        """Bytes written since garbage was last estimated."""
         self._collected: list[BlobFile] = []
         """Files without live rows, to which RocksDB's files may still refer."""
         self._flushing: list[BlobFile] = []

@@ -75,7 +75,7 @@ class OrderedStore(Protocol):
         """
 
     def first_key(self, start: bytes, end: bytes) -> bytes | None:
-        """The first key in ``[start, end)``; None: there is none.
+        """The first key in ``[start, end)``; None without one.
 
         Raises:
             OSError: the store cannot be read.

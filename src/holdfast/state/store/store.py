@@ -196,9 +196,9 @@ class RocksDBStore:
         self.damaged = False
         """Whether an access failed: the files may be corrupt, or the disk full."""
         self.lazy = lazy
-        """The files that are not complete; None: there are none."""
+        """The incomplete files; None without any."""
         self._ahead = False
-        """Whether a flush runs for which `flushed_ahead` was asked."""
+        """Whether a flush that `flushed_ahead` started is running."""
         self._explain = explain
         os.makedirs(path, exist_ok=True)
         options = _options(settings, path)

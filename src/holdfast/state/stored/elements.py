@@ -46,7 +46,7 @@ class ElementForm:
     def __init__(self, declared: TypeInformation[Any] | None) -> None:
         self._declared = None if declared is None or declared.is_pickled else declared
         self.snapshot: dict[str, Any] | None = None if self._declared is None else self._declared.to_dict()
-        """For the checkpoint's metadata."""
+        """The snapshot of the element type, for the checkpoint's metadata."""
 
     @staticmethod
     def of_entries(key: TypeInformation[Any] | None, value: TypeInformation[Any] | None) -> ElementForm:

@@ -109,7 +109,7 @@ class TimerChunks:
         self._whole = section(state).prefix
         self._none = TimerList.of((), namespaced)
         self._chunks: dict[int, _Chunks] = {}
-        """By bucket, for the buckets written to since the store was opened."""
+        """The facts about buckets that were written to since the store was opened."""
 
     def buckets(self) -> Iterator[int]:
         """The buckets with timers, found with one seek each."""

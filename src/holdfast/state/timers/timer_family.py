@@ -54,7 +54,7 @@ class TimerFamily(TimerQueue):
         self._namespaced = namespaced
         self._none = TimerList.of((), namespaced)
         self._changed: dict[Timer, bool] = {}
-        """In a restore, timers that the applied changes touched, and whether they are there after the last of these."""
+        """In a restore: the timers that the applied changes touched, and whether they exist afterwards."""
 
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes since the last one, in stored form."""

@@ -30,7 +30,7 @@ class TimerTicks:
 
     def __init__(self) -> None:
         self._ticks: defaultdict[int, set[Timer]] = defaultdict(set)
-        """By number; at most two minutes of them."""
+        """Timers by number of the tick; at most two minutes of them."""
 
     def __len__(self) -> int:
         return sum(map(len, self._ticks.values()))

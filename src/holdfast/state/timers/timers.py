@@ -69,15 +69,15 @@ class _Bucket:
 
     def __init__(self, stored: bool) -> None:
         self.stored = stored
-        """Whether the store holds timers of this bucket. Otherwise, all its timers are in memory."""
+        """Whether the store holds timers of this bucket. If not, all of them are in memory."""
         self.timers: set[Timer] = set()
-        """Timers of completed epochs; if stored, those that are not in the store."""
+        """Timers of completed epochs; if ``stored``, only those that are not in the store."""
         self.gone: set[Timer] = set()
-        """If stored: timers removed by completed epochs that may still be in the store."""
+        """If ``stored``: timers removed by completed epochs that may still be in the store."""
         self.new: set[Timer] = set()
-        """Timers added in this epoch; some may already be in the store, if stored, or in the wheel."""
+        """Timers added in this epoch; if ``stored``, some may already be in the store; some may be in the wheel."""
         self.removed: set[Timer] = set()
-        """Timers removed in this epoch; if stored, some may never have existed."""
+        """Timers removed in this epoch; if ``stored``, some may never have existed."""
 
     def __len__(self) -> int:
         return len(self.timers) + len(self.gone) + len(self.new) + len(self.removed)
@@ -100,17 +100,17 @@ class TimerQueue:
         self._bound = bound
         self._buckets: dict[int, _Bucket] = {}
         self._order: list[int] = []
-        """Heap of bucket numbers; may contain numbers of former buckets."""
+        """Heap of bucket numbers; may contain numbers of removed buckets."""
         self._active = -(1 << 62)
         """Buckets up to this number are active: all their timers are in the wheel."""
         self._wheel = TimingWheel()
-        """The timers of the active buckets, and some of the bucket that is loading."""
+        """The timers of the active buckets, and some of the bucket being loaded."""
         self._reached = -(1 << 62)
         """The tick that time has reached."""
         self._loading: tuple[int, Iterator[None]] | None = None
         """The next bucket while it is loaded into the wheel, and the remaining steps."""
         self._active_stored: set[int] = set()
-        """Active buckets with timers in the store, possibly already fired ones."""
+        """Active buckets with timers in the store, some of which may have fired."""
 
     def __bool__(self) -> bool:
         """Whether there are timers. A stored bucket counts even if all its timers may be deleted."""

@@ -35,13 +35,13 @@ class TimingWheel:
         self._run: list[Timer] = []
         """Timers up to the current tick, sorted by time, earliest last."""
         self._deleted: set[Timer] = set()
-        """Deleted timers of the run, which keeps them until time passes."""
+        """Deleted timers of the run; the run keeps them until time passes."""
         self._pending: set[Timer] | None = None
         """The pending timers of the run; built on first use."""
         self._heap: list[tuple[int, int, Any]] = []
         """Timers registered for the current tick or earlier; deleted ones stay until time passes."""
         self._registered: set[Timer] = set()
-        """The pending timers of the heap."""
+        """The timers of the heap that are not deleted."""
         self._sequence = 0
         self.registered = 0
         """Timers registered here since a bucket became active."""

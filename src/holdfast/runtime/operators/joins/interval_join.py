@@ -52,7 +52,7 @@ class _IntervalJoin(Operator):
     def __init__(self, spec: IntervalJoinOperator) -> None:
         self._spec = spec
         self._from = (spec.lower, -spec.upper)
-        """By side: the first timestamp of the other side that an element joins with, from its own on."""
+        """By side: the first timestamp of the other side that an element joins, relative to its own."""
         self._to = (spec.upper, -spec.lower)
 
     def open(self) -> None:

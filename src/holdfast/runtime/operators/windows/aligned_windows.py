@@ -35,7 +35,7 @@ class AlignedWindows(PeriodicWindowsBase):
         super().__init__(spec, assigner)
         self._size = assigner.size
         self._least = MIN_TIMESTAMP + self._size
-        """The least timestamp whose window begins within 64 bits."""
+        """The lowest timestamp whose window begins within 64 bits."""
 
     def open(self) -> None:
         assert self.context.state is not None

@@ -39,7 +39,7 @@ class FormerWindows:
         self._space = state.space("window")
         self._cell = 1 + self._space.register(content.column(), grows=content.keeps_elements)
         self._others: list[tuple[int, int]] = []
-        """The cells of the window function's states here and there."""
+        """The cells of the window function's states in the stored rows and in the new ones."""
         for column in state.schema.states["window"].columns if self._aligned else ():
             if column.name != CONTENTS:
                 stored = Column.stored(column, column.types)

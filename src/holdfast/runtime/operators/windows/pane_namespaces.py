@@ -16,7 +16,7 @@ class PaneNamespaces:
         self._pane = assigner.pane
         self._offset = assigner.offset
         self.stride = max(assigner.pane, -(-assigner.size // assigner.pane))
-        """The distance of two panes' namespaces."""
+        """The distance between the namespaces of adjacent panes."""
 
     def namespace(self, pane: int, after: int) -> int:
         """The namespace of those elements in a pane that its first ``after`` windows do not read."""

@@ -53,20 +53,20 @@ class PanedWindows(PeriodicWindowsBase):
         namespaces = PaneNamespaces(assigner)
         self._namespace, self._pane, self._stride = namespaces.namespace, namespaces.pane, namespaces.stride
         self._least = MIN_TIMESTAMP + 2 * assigner.size
-        """The least timestamp whose windows begin within 64 bits."""
+        """The lowest timestamp whose windows begin within 64 bits."""
         self._known: set[int] | None = None
-        """The existing namespaces; None before the first look."""
+        """The existing namespaces; None before the first call of `_namespaces`."""
         self._apart: set[int] = set()
         """The namespaces of elements that are late for some windows."""
         self._waiting: set[Span] = set()
         self._fires: list[tuple[int, Span]] = []
-        """The waiting windows as a heap, by their last milliseconds."""
+        """The waiting windows as a heap, by their last millisecond."""
         self._goes: list[tuple[int, int]] = []
         """The namespaces as a heap, by the time at which their last window is removed."""
         self._summed = MIN_TIMESTAMP
         """Panes before this one are in the sums."""
         self._stale: set[Any] = set()
-        """Keys whose panes have changed since they were added up."""
+        """Keys whose panes have changed since they were summed up."""
 
     def open(self) -> None:
         """Declare the state and open the functions."""
@@ -84,7 +84,7 @@ class PanedWindows(PeriodicWindowsBase):
         self._scratch: list[Row] = []
         self._groups_of = key_grouper(self.context.max_parallelism)
         self._windows_of: dict[int, list[Span]] = {}
-        """The windows of panes that elements fell into lately."""
+        """The windows of panes with recent elements."""
 
     def _merger(self) -> Callable[[Any, Any], Any]:
         """A function that merges two contents and leaves both unchanged."""

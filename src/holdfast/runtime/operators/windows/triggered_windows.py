@@ -149,7 +149,7 @@ class TriggeredWindows(WindowsBase):
         super().open()
         self._add = self._held.adder(self._cell)
         self._shown: Copy = self.context.copied if _looks_at_elements(self._trigger) else same
-        """Makes an element the trigger's own, which may keep it: the window's function may change the other."""
+        """Gives the trigger a copy of an element if it may keep it: the window's function may change the original."""
         self._result = self._content.result() if self._evictor is None else None
         self._table = self._space.table()
 

@@ -47,10 +47,10 @@ class WaitingColumns:
         self._add_rows = add_rows
         self._waiting: dict[int, list[ColumnKeys]] = {}
         self._count = 0
-        """The records that wait."""
+        """The number of waiting records."""
         self._form: Any = None
         self._grouped: GroupedColumns | None = None
-        """Groups columns of this form; None: they cannot be grouped."""
+        """Groups columns of this schema; None if they cannot be grouped."""
 
     def __contains__(self, namespace: int) -> bool:
         return namespace in self._waiting

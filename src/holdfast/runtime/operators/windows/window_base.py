@@ -71,7 +71,7 @@ class WindowContext(ProcessWindowFunction.Context[Any]):
         """The window."""
         self.key: Any = None
         self.bring: Callable[[Any], Any] | None = None
-        """Makes a key's global state the current one; None as long as there is none."""
+        """Makes a key's global state current; None until there is any."""
 
     def window(self) -> Window:
         """The window."""
@@ -142,7 +142,7 @@ class WindowsBase(Operator):
         self._clear = function.clear if self._spec.clears else None
         built_in = isinstance(self._content.function, Aggregates)
         self._own: Copy = same if built_in else self.context.copied
-        """Copies what functions are given of a content that stays in the state: they may change it."""
+        """Copies content that stays in the state before functions get it, because they may change it."""
         self._restore_key = key_restorer(self.context.key_type)
         if "global" in self.context.state.spaces:  # the checkpoint has global state
             self.open_global_space()
