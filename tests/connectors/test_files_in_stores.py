@@ -145,6 +145,17 @@ def a_driver_that_was_overtaken_before_it_recovered_leaves_its_successors_files_
     assert memory.visible() == ["x"]
 
 
+def a_probe_of_a_driver_that_died_is_deleted_by_the_next(memory: InMemory) -> None:
+    run = SinkRun(sink_to("s3://bucket/out"), "memory:c")
+    memory.dies = True
+    with pytest.raises(Crash):
+        run.start()
+    memory.dies = False
+    assert memory.hidden()
+    run.start()
+    assert memory.hidden() == []
+
+
 def an_epoch_that_is_abandoned_leaves_nothing(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StoreOutput, "longest_part", 1)
     writer = SinkRun(sink_to("s3://bucket/out"), parallelism=1).writers[0]

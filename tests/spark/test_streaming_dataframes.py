@@ -103,6 +103,15 @@ def an_error_of_the_query_is_the_jobs(spark, tmp_path):
         env.execute("broken")
 
 
+def a_store_whose_file_system_spark_has_not_is_refused_with_the_remedy(spark, tmp_path, s3_config):
+    write(tmp_path / "in", "1.json", [payment("north", 1)])
+    config = Configuration.from_dict({"rest.port": "0", "execution.checkpointing.dir": "s3://checkpoints/none", **s3_config})
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    env.from_spark_stream(payments(spark, tmp_path / "in"), trigger=NOW).print()
+    with pytest.raises(ConfigurationError, match=r"this Spark has no file system for s3a://.*org.apache.hadoop:hadoop-aws"):
+        env.execute("nowhere")
+
+
 def a_row_without_event_time_ends_the_job(spark, tmp_path):
     files = tmp_path / "payments"
     write(files, "1.json", [{"shop": "a", "amount": 1}])

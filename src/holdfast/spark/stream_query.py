@@ -29,6 +29,8 @@ __all__ = ["declared_watermark", "stream_source"]
 _DELAY = "spark.watermarkDelayMs"
 """In the metadata of a column that has a watermark: the delay in ms."""
 _ENDING = ("availableNow", "once")
+_NO_FILE_SYSTEM = ("ClassNotFoundException", "No FileSystem for scheme")
+"""What Hadoop says if the file system of a location's scheme is not installed."""
 _TIMES = ("TimestampType", "TimestampNTZType")
 
 
@@ -135,6 +137,14 @@ class _StreamQuery:
             reason = (str(error).splitlines() or [""])[0]
             raise ConfigurationError(f"Spark refuses the query of the streaming DataFrame: {reason}") from error
         except Exception as error:
+            if any(each in str(error) for each in _NO_FILE_SYSTEM):
+                scheme = location.partition("://")[0]
+                raise ConfigurationError(
+                    f"Spark cannot keep the checkpoints of the streaming DataFrame's query in {location}, below the job's "
+                    f"execution.checkpointing.dir: this Spark has no file system for {scheme}://. Start it with the package "
+                    "that has one (spark.jars.packages; for s3a, org.apache.hadoop:hadoop-aws of the release of Spark's "
+                    "Hadoop), and give the session its settings (for s3a, spark.hadoop.fs.s3a.*)"
+                ) from error
             raise self._failure(error) from error
         threading.Thread(target=self._watch, name="holdfast-watches-query", daemon=True).start()
 

@@ -24,6 +24,12 @@ _WRITES_AT_ONCE = 2
 """Parts of one file to upload at a time; each is in memory."""
 _PATIENCE_S = 60
 """Maximum time of a part's retries, in seconds."""
+_NOT_ALLOWED = re.compile(r"(?:<Code>|\(code: )(?:AccessDenied|ExpiredToken|InvalidToken)\b")
+"""What S3 says of credentials with other statuses than 401 and 403: in a bulk deletion, and when a session is over."""
+_TRIED_AGAIN = (408, 409, 429)
+"""HTTP statuses below 500 of a call that may succeed later; 409: another call for the object is under way."""
+_SAID = {"kind: Timeout": "it did not answer in time", "kind: Connect": "no connection was made"}
+"""Kinds of errors in obstore's dump, in words."""
 _TOO_MANY = (429, 503)
 """HTTP statuses for too many requests."""
 _LONGEST = "24h"
@@ -100,7 +106,7 @@ class Bucket:
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free, by a condition of the request."""
-        with self._errors("put", path):
+        with self._errors("put", path, if_free=True):
             self._obstore.put(self._bucket, path, _octets(data), mode="create", use_multipart=False)
 
     def get(self, path: str) -> bytes:
@@ -184,7 +190,7 @@ class Bucket:
         self.delete([source])
 
     @contextmanager
-    def _errors(self, what: str, path: str) -> Iterator[None]:
+    def _errors(self, what: str, path: str, *, if_free: bool = False) -> Iterator[None]:
         errors = self._obstore.exceptions
         where = f"{self.uri}/{path}"
         try:
@@ -194,12 +200,11 @@ class Bucket:
             self._check_bucket(error)
             raise NotFound(f"{where}: no such object") from error
         except (errors.AlreadyExistsError, errors.PreconditionError) as error:
-            raise AlreadyExists(f"{where}: exists already") from error
+            if if_free:
+                raise AlreadyExists(f"{where}: exists already") from error
+            raise Unavailable(f"cannot {what} {where}: {_first_line(error)}") from error
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
-            raise StorageError(
-                f"cannot {what} {where}: {_first_line(error)}; the credentials must allow {self._rights} (for others, "
-                f"{self._remedy})"
-            ) from error
+            raise self._not_allowed(what, where, error) from error
         except errors.NotSupportedError as error:
             raise StorageError(f"cannot {what} {where}: {_first_line(error)}") from error
         except (errors.InvalidPathError, ValueError) as error:  # raised for a path in a listing; raised for a given path
@@ -209,16 +214,32 @@ class Bucket:
             ) from error
         except (errors.BaseError, OSError) as error:
             self._check_bucket(error)
-            code = _status(error)
-            reason = f"cannot {what} {where}: {_first_line(error)}"
-            if _METADATA_SERVICE in reason:  # the last place where credentials are looked up
-                reason = (
-                    f"cannot {what} {where}: no credentials were found: {self._remedy}. They must allow {self._rights}. The "
-                    f"metadata service of machines in a cloud, the last place to look for some, said: {_first_line(error)}"
-                )
-            if 300 <= code < 500 and code not in (408, 429):
-                raise StorageError(reason) from error
-            raise (Throttled if code in _TOO_MANY else Unavailable)(reason) from error
+            raise self._failure(what, where, error) from error
+
+    def _failure(self, what: str, where: str, error: BaseException) -> StorageError:
+        """The error for a call that was refused, or was not answered."""
+        code, text = _status(error), str(error)
+        reason = f"cannot {what} {where}: {_first_line(error)}"
+        if (code in (401, 403) or _NOT_ALLOWED.search(text)) and _METADATA_SERVICE not in reason:
+            return self._not_allowed(what, where, error)
+        if _METADATA_SERVICE in reason:  # the last place where credentials are looked up
+            reason = (
+                f"cannot {what} {where}: no credentials were found: {self._remedy}. They must allow {self._rights}. The "
+                f"metadata service of machines in a cloud, the last place to look for some, said: {_first_line(error)}"
+            )
+        if "incorrectly configured region" in text:
+            return StorageError(f"{reason}; set the region to the bucket's (s3.region)")
+        if (300 <= code < 500 and code not in _TRIED_AGAIN and "<Code>RequestTimeout</Code>" not in text) or code == 501:
+            return StorageError(reason)
+        reason += "".join(f" ({said})" for kind, said in _SAID.items() if kind in text)
+        return (Throttled if code in _TOO_MANY else Unavailable)(reason)
+
+    def _not_allowed(self, what: str, where: str, error: BaseException) -> StorageError:
+        """The error for credentials that do not suffice."""
+        return StorageError(
+            f"cannot {what} {where}: {_first_line(error)}; the credentials must allow {self._rights} (for others, "
+            f"{self._remedy})"
+        )
 
     def _check_bucket(self, error: BaseException) -> None:
         """Raise another error if the bucket itself is missing."""

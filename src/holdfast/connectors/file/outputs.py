@@ -59,8 +59,8 @@ class Output(Protocol):
     longest_part: int | None
     """The size from which a part file is finished; None: there is no limit."""
 
-    def check(self) -> None:
-        """Probe the directory; raises `ConfigurationError`."""
+    def check(self, owner: str) -> None:
+        """Probe the directory; raises `ConfigurationError`. ``owner`` ends with the driver's generation."""
 
     def create(self, bucket: str, final: str, owner: str) -> PartFile:
         """Begin a part file. ``owner`` ends with the driver's generation."""
@@ -113,7 +113,7 @@ class LocalOutput:
         self.uri = base_path
         self._name = _sink_name(uid)
 
-    def check(self) -> None:
+    def check(self, owner: str) -> None:
         """Create the directory, and probe it with a file."""
         probe = os.path.join(self.uri, f".check-{secrets.token_hex(8)}")
         try:
@@ -231,18 +231,18 @@ class StoreOutput:
         self._storage = storage
         self._base = f"{directory}/" if directory else ""
 
-    def check(self) -> None:
-        """Write, move and delete an object, and list.
+    def check(self, owner: str) -> None:
+        """Write, move and delete an object, and list. The next driver deletes what a killed one left of that.
 
         Raises:
             ConfigurationError: the store refuses a call.
             StorageError: the store does not answer.
         """
-        probe = f"{self._base}{_STAGING}/check-{secrets.token_hex(8)}"
+        probe, moved = (self._base + _staged(owner) for _ in range(2))
         try:
             self._storage.put(probe, b"x")
-            self._storage.move(probe, f"{probe}-moved")
-            self._storage.delete([f"{probe}-moved"])
+            self._storage.move(probe, moved)
+            self._storage.delete([moved])
             self._storage.walk(f"{self._base}{_STAGING}")
         except StorageError as error:
             if not refused(error):
@@ -251,8 +251,7 @@ class StoreOutput:
 
     def create(self, bucket: str, final: str, owner: str) -> PartFile:
         """Begin an object in the staging directory."""
-        sink, _, generation = owner.rpartition("-")
-        pending = f"{_STAGING}/{sink}/{generation}-{secrets.token_hex(16)}"
+        pending = _staged(owner)
         return _StorePart(self._storage, self._base + pending, {"bucket": bucket, "pending": pending, "final": final})
 
     def publish(self, parts: Sequence[Any]) -> Iterable[bool]:
@@ -359,6 +358,12 @@ class _Sending(io.RawIOBase):
             self._writer.close()
             self._complete = True
         return self._complete
+
+
+def _staged(owner: str) -> str:
+    """A new name in the staging directory."""
+    sink, _, generation = owner.rpartition("-")
+    return f"{_STAGING}/{sink}/{generation}-{secrets.token_hex(16)}"
 
 
 def _sink_name(uid: str) -> str:

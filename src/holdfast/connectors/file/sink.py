@@ -152,7 +152,7 @@ class FileSink(Generic[IN]):
             ConfigurationError: the base path is not writable.
         """
         if "://" not in self.base_path:
-            open_output(self.base_path, {}).check()
+            open_output(self.base_path, {}).check("")
 
     @property
     def keeps_state(self) -> bool:
@@ -192,9 +192,10 @@ class FileSink(Generic[IN]):
             ConfigurationError: the store is not writable.
         """
         output = open_output(self.base_path, job.storage_config, uid)
+        owner = _owner(job, uid)
         if "://" in self.base_path:
-            output.check()
-        return FileCommitter(output, _owner(job, uid), job.generation)
+            output.check(f"{owner}-{job.generation}")
+        return FileCommitter(output, owner, job.generation)
 
     class RowFormatBuilder(Generic[V]):
         """Builder of a `FileSink`."""
