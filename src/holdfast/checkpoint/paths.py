@@ -8,7 +8,7 @@
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
         holds/<checkpoint>-<seconds>-<hold>            a checkpoint in use by a reader outside the driver
         leader/<driver>                                the heartbeat of the driver that owns the job
-        slots/<host>-<process>                         what a task slot does that has lasted; deleted when it goes on
+        slots/<host>-<process>                         a task slot's report of a task that is stuck; deleted when it goes on
         history/<start>-<job id>                       the pages of one run of the job, for the dashboard
 
 A state file's name contains the generation of the driver and the epoch in which the write began, so the leftovers of dead

@@ -273,7 +273,7 @@ class StartFromSavepoint:
 class ClaimedSavepoint:
     """Deletes the savepoint that a job has claimed, once the job has a checkpoint of its own.
 
-    The log tells that the deletion is due, so a later driver makes up for a crash.
+    The log records that the deletion is due, so a later driver makes up for a crash.
 
     Args:
         checkpoint_log: The driver's log.

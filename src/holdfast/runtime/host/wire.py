@@ -145,5 +145,5 @@ class Wire:
             try:
                 stream.close()
             except OSError:
-                continue  # the other side has closed it: nothing is left that it would read
+                continue  # the other side has closed it and will read nothing more
         self._connection.close()

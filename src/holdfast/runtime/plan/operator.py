@@ -96,7 +96,7 @@ class Operator:
 
 
 class OperatorFactory:
-    """Creates an operator from its configuration and functions, and tells the plan what it needs. Pickled in the plan."""
+    """Creates an operator from its configuration and functions, and says what it needs. Pickled in the plan."""
 
     state = StateKind.NONE
     makes_watermarks = False

@@ -60,7 +60,7 @@ class Base(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """The deltas ``[first, end)`` of the handle are to be merged."""
+    """A merge of the handle's deltas ``[first, end)`` is due."""
 
     first: int
     end: int

@@ -66,9 +66,10 @@ class Expiry:
         return ((self.clock.processing_time + self._longest) // grid + 1) * grid
 
     def sweep(self, table: RowTable) -> None:
-        """Remove the expired content of keys whose clean-up is due; the excess is cleaned up later.
+        """Remove the expired content of keys whose clean-up is due; what exceeds the limit is cleaned up in later epochs.
 
-        It was written again, or its time-to-live was shorter when it was written.
+        Content that remains was written again, or had a shorter time-to-live when it was written: its key is scheduled
+        again.
         """
         now = self.clock.processing_time
         if not self._due or not self._handles:

@@ -2,8 +2,8 @@
 
 Form 2 of a file, integers of the trailer little-endian:
 
-    pieces    section by section, in order of state and slice; within a section, in order of key group; in a file that was
-              joined of several ones, those of the first, then those of the second, and so on
+    pieces    section by section, in order of state and slice; within a section, in order of key group; in a concatenated
+              file, those of the first delta, then those of the second, and so on
     index     msgpack: [[state, slice, dropped, [[first group, last group, length, size, checksum, head], ...]], ...]
     trailer   u32 stored length of the index
               u32 size of the uncompressed index; 0: stored uncompressed
@@ -17,7 +17,8 @@ so the handle protects the index, and the index protects the pieces. A reader of
 and the pieces that overlap these groups.
 
 A piece's head repeats its keys, if its rows are large (`holdfast.state.cells.row_pieces`): a restore that knows the keys can
-leave the piece where it is until a row is needed. Otherwise it is empty, or lacking in files of earlier releases.
+leave the piece where it is until a row is needed. Otherwise it is empty; files of earlier releases have
+no heads.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class PanedWindows(PeriodicWindowsBase):
         return windows
 
     def _alive(self, pane: int) -> tuple[list[Span], int]:
-        """A pane's windows for which the current elements are in time, and how many earlier ones there are."""
+        """A pane's windows for which the current elements are in time, and the number of windows before those."""
         windows, passed = self._windows_at(pane), self.context.clock.passed
         if not windows or self._cleanup_time(windows[0]) > passed:
             return windows, 0

@@ -114,7 +114,7 @@ class _WindowRuntimeContext(UserRuntimeContext):
 
 
 class WindowsBase(Operator):
-    """The user's window functions and their global state; elements go to windows from here, or to the late ones."""
+    """The user's window functions and their global state. From here, elements go to their windows, or to the late ones."""
 
     _add: Adder
     """Adds elements to contents; set when the operator opens."""
