@@ -347,6 +347,23 @@ def the_content_is_freed_after_a_time_to_live_that_was_made_shorter(
     backend.close()
 
 
+@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("begin", range(0, 1 << 16, 8000))
+def the_content_is_freed_after_a_shorter_time_to_live_whose_clean_up_is_within_the_minute(kind: str, begin: int) -> None:
+    backend = make(kind, ttl=40_000)
+    backend.clock.processing_time = now = (100 << 16) + begin
+    fill(backend)
+    backend.checkpoint()
+    backend.states = states(ttl=1000)
+    backend.restart(elsewhere=True)
+    for later in (500, 1750):
+        backend.clock.processing_time = now + later
+        backend.go_to(None).sweep()
+        backend.checkpoint()
+    assert not content(backend, "k")
+    backend.close()
+
+
 def content(backend: Backend, key: Any) -> list[Any]:
     """What a key still has, expired or not."""
     backend.use(key)

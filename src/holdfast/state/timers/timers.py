@@ -296,19 +296,21 @@ class TimerQueue:
         return latest
 
     def later(self, time: int) -> Iterator[list[Timer]]:
-        """The timers of the buckets after that of ``time``, in portions; epochs may run between two portions.
+        """The timers after ``time``, in portions; epochs may run between two portions.
 
         Timers set meanwhile may be missing, and those whose bucket time reaches meanwhile.
         """
-        for number in sorted(number for number in self._buckets if number > time >> BUCKET_BITS):
+        yield from map(list, _parts([timer for timer in self._wheel if timer[0] > time]))
+        for number in sorted(number for number in self._buckets if number >= time >> BUCKET_BITS):
             bucket = self._buckets.get(number)
             if bucket is None:
                 continue
-            yield from map(list, _parts([*bucket.timers, *bucket.new]))
+            yield from map(list, _parts([timer for timer in (*bucket.timers, *bucket.new) if timer[0] > time]))
             for stored in self._store.loading(number) if bucket.stored else ():
                 if self._buckets.get(number) is not bucket or self._is_loading(number):
                     break
-                yield from map(list, _parts(list(stored - bucket.gone - bucket.removed - bucket.timers)))
+                pending = stored - bucket.gone - bucket.removed - bucket.timers
+                yield from map(list, _parts([timer for timer in pending if timer[0] > time]))
 
     # from epoch to epoch
 
