@@ -244,6 +244,15 @@ def test_the_watch_counts_only_time_in_which_it_saw_that_nothing_changed(
             assert watch.silent == 0
 
 
+def the_silence_of_an_owner_begins_with_the_first_observation() -> None:
+    watch = Watch(4.0)
+    watch.accept("an owner without a heartbeat")
+    watch.observe("an owner without a heartbeat", 1_000.0)
+    assert watch.silent == 0
+    watch.observe("an owner without a heartbeat", 1_001.0)
+    assert watch.silent == 1
+
+
 def a_claim_fails_if_the_log_has_grown_since_its_end_was_read(store: MemoryStore) -> None:
     owner = CheckpointLog(Storage(store), PATHS)
     owner.take_over()

@@ -65,7 +65,7 @@ class Watch:
         """``most``: the limit of the time that counts between two observations, in seconds."""
         self._most = most
         self._last: object = None
-        self._at = 0.0
+        self._at: float | None = None
         self.silent = 0.0
         """Seconds without a change."""
 
@@ -77,7 +77,7 @@ class Watch:
         """Record an observation at a time of the watcher's clock."""
         if evidence != self._last:
             self._last, self.silent = evidence, 0.0
-        else:
+        elif self._at is not None:
             self.silent += min(now - self._at, self._most)
         self._at = now
 

@@ -12,9 +12,9 @@ from holdfast.state.cells.large_values import LargeValue
 from holdfast.state.cells.row import filled
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.rows.space import StateSpace
-from holdfast.state.stored.schema import ROWS, ColumnSchema
+from holdfast.state.stored.schema import ColumnSchema
 
-__all__ = ["Content", "contents_of", "declare_stored", "families_of", "timers_of", "value_of"]
+__all__ = ["Content", "contents_of", "declare_stored", "timers_of", "value_of"]
 
 Types = Mapping[str, Sequence[TypeInformation[Any] | None]]
 """By state name: the types to read it with (two for a map) instead of the stored ones."""
@@ -78,8 +78,3 @@ def value_of(column: ColumnSchema, cell: Any, key: Any) -> Any:
 def timers_of(state: KeyedState, service: str) -> Iterator[tuple[int, Any]]:
     """The timers of a service, each with its key (or pair of key and window)."""
     return iter(state.timer_queue(service).all())
-
-
-def families_of(state: KeyedState) -> list[str]:
-    """The names of the families of rows."""
-    return [name for name, stored in state.schema.states.items() if stored.kind == ROWS]

@@ -37,6 +37,7 @@ from holdfast.state.store.runs import in_runs
 
 __all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
 
+_random = random.Random()  # a user's function draws from the module's
 _LEAST = 512
 """Size of the smallest value that goes into a blob file, in bytes."""
 _SAVING = 0.8
@@ -316,7 +317,7 @@ class BlobFiles:
         """The share of live rows in a file, from a sample."""
         chunks = file.chunks()
         live = count = 0
-        for chunk in random.sample(chunks, min(_SAMPLED, len(chunks))):
+        for chunk in _random.sample(chunks, min(_SAMPLED, len(chunks))):
             rows, found, _ = self._live(file, [chunk])
             count, live = count + rows, live + len(found)
         return live / count if count else 0.0

@@ -47,11 +47,6 @@ class SpillingStore:
         self._disk: RocksDBStore | None = None
 
     @property
-    def spilled(self) -> bool:
-        """Whether the rows are on disk."""
-        return self._disk is not None
-
-    @property
     def _rows(self) -> SortedMemory | RocksDBStore:
         return self._memory if self._disk is None else self._disk
 
