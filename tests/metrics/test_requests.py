@@ -41,6 +41,14 @@ def the_prices_are_those_of_the_kind_of_storage_unless_they_are_set(
     assert RequestPrices.of(uri, config) == RequestPrices(writes, reads)
 
 
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def a_store_of_ones_own_that_the_environment_names_is_free(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "http://minio:9000")
+    assert RequestPrices.of("s3://bucket/jobs", {}) == RequestPrices(0.0, 0.0)
+    amazon = {"s3.endpoint": "https://s3.eu-central-1.amazonaws.com"}
+    assert RequestPrices.of("s3://bucket/jobs", amazon) == RequestPrices(5.0, 0.4)
+
+
 @pytest.mark.parametrize("price", ["-1", "nan", "inf"])
 def a_price_that_is_none_is_refused(price: str) -> None:
     with pytest.raises(ConfigurationError, match=r"holdfast.storage.price.writes is .*dollars that a million requests cost"):

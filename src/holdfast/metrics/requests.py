@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from holdfast.common.configuration import Configuration
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.rate import Rate
 
-__all__ = ["KINDS", "MONTH_S", "NONE", "RequestCounter", "RequestPrices", "RequestRates", "Requests"]
+__all__ = ["KINDS", "MONTH_S", "NONE", "RequestCounter", "RequestPrices", "RequestRates", "Requests", "s3_endpoint"]
 
 MONTH_S = 30 * 86_400
 """The seconds of a month, as bills are told."""
@@ -127,7 +128,7 @@ class RequestPrices:
 def _usual(uri: str, config: Mapping[str, str]) -> tuple[float, float]:
     parts = urlsplit(uri)
     if parts.scheme in ("s3", "s3a"):
-        endpoint = config.get("s3.endpoint", "")
+        endpoint = s3_endpoint(config)
         host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
         if endpoint and not host.endswith(_AWS):
             return _FREE
@@ -143,6 +144,12 @@ def _not_negative(settings: Configuration, option: ConfigOption[float | None], u
     if not 0 <= value < float("inf"):
         raise ConfigurationError(f"{option.key} is {value}: give the dollars that a million requests cost, 0 for none")
     return value
+
+
+def s3_endpoint(config: Mapping[str, str]) -> str:
+    """The server of S3: the configured one, or the environment's; empty for Amazon's."""
+    variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    return config.get("s3.endpoint") or next(filter(None, map(os.environ.get, variables)), "")
 
 
 class RequestRates:

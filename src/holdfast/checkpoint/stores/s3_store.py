@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from holdfast.checkpoint.stores.bucket import Bucket
 from holdfast.errors import ConfigurationError
+from holdfast.metrics.requests import s3_endpoint
 
 __all__ = ["S3Store"]
 
@@ -69,7 +70,7 @@ def _settings(bucket: str, config: Mapping[str, str]) -> tuple[dict[str, Any], b
     elif "region" not in settings and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
         settings["region"] = "us-east-1"
 
-    endpoint = config.get("s3.endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = s3_endpoint(config)
     style = config.get("s3.path.style.access", "").strip().lower()
     if style not in ("", "true", "false"):
         raise ConfigurationError(f"s3.path.style.access is {style!r}; it must be true or false")
