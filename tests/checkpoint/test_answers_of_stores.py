@@ -137,6 +137,13 @@ def a_store_that_does_not_know_the_condition_of_a_put_is_refused_at_once(answeri
         storage.check(JobPaths.of("job"))
 
 
+def a_store_that_is_busy_when_a_job_starts_is_no_wrong_configuration(answering: tuple[type[Answering], Storage]) -> None:
+    handler, storage = answering
+    handler.status, handler.body = 503, said("SlowDown")
+    with pytest.raises(StorageError, match=r"checkpoint storage s3://bucket/jobs .* does not answer: .*SlowDown"):
+        storage.check(JobPaths.of("job"))
+
+
 def a_bucket_of_another_region_is_told_with_the_setting(answering: tuple[type[Answering], Storage]) -> None:
     handler, storage = answering
     handler.status, handler.body = 301, said("PermanentRedirect")

@@ -352,6 +352,7 @@ class Storage:
 
         Raises:
             ConfigurationError: not writable, planted, bucket missing, no conditional put, ...; the message names the remedy.
+            StorageError: the storage does not answer.
         """
         if self._directory is not None:
             self._directory.refuse_planted(paths.directory)
@@ -372,9 +373,10 @@ class Storage:
             self.list(paths.probe_prefix)
             self.delete([probe])
         except StorageError as error:
-            raise ConfigurationError(
-                f"the checkpoint storage {self.uri} (execution.checkpointing.dir) cannot be used: {error}"
-            ) from error
+            told = f"the checkpoint storage {self.uri} (execution.checkpointing.dir)"
+            if refused(error):
+                raise ConfigurationError(f"{told} cannot be used: {error}") from error
+            raise StorageError(f"{told} does not answer: {error}") from error
 
     def _read(self, path: str, call: Callable[[], bytes]) -> bytes:
         data = self._repeat(f"get {path}", call, self._asking(path, Requests(get=1)))
