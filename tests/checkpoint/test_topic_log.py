@@ -284,6 +284,21 @@ def a_file_that_was_copied_although_its_records_stay_is_deleted_with_its_copy(me
     assert copied <= referenced(owner.owned.retained)
 
 
+def a_later_driver_deletes_the_copies_of_one_whose_records_stay(memory, topic, paths, monkeypatch):
+    monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    first = driver(memory, topic, paths)
+    monkeypatch.setattr(topic, "truncate", lambda offset: fails())
+    complete(first, 4, Retention(first._storage, paths, first))
+    before = {path for path in memory.objects if path.startswith(paths.state_prefix)}
+    assert before
+    owner = driver(memory, topic, paths, retained=1)
+    upkeep = Retention(owner._storage, paths, owner)
+    upkeep.sweep()
+    complete(owner, 1, upkeep)
+    assert not before & set(memory.objects)
+
+
 def the_late_part_of_a_file_that_is_deleted_does_not_stop_the_deletion_of_records(memory, topic, paths, monkeypatch):
     monkeypatch.setattr(retention, "_TRIM_EVERY", 3)
     monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)

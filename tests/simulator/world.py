@@ -55,6 +55,7 @@ class World:
                 ("expired", 0.01),
                 ("repeated", 0.5),
                 ("trial", 0.4),
+                ("records stay", 1.0),
             )
         }
         self.delivery = self.random.choice((0.5, 0.05, 0.01))
@@ -268,6 +269,8 @@ class SimulatedTopic(MemoryTopic):
                 assert kept, f"deleted, but needed: {file.path}"
             MemoryTopic.truncate(self, offset)
 
+        if self._world.chance("records stay"):
+            raise Unavailable("the records are not deleted for now")
         self._world.store.change(run)
 
     def _note(self, offset: int, key: bytes) -> None:

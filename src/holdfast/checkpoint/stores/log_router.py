@@ -149,6 +149,7 @@ class LogRouter:
         if log is None:
             return listed
         own = [path for path in listed if entries.get(path, NO_POSITION) < log[0].begin]
+        log[0].learn_copies(own)
         there = set(own)
         return [*own, *(path for path in log[0].list(prefix) if path not in there)]
 

@@ -43,7 +43,7 @@ class TopicLog:
         self._fold: TopicFold | None = None
         self._forgotten: set[str] = set()
         self._doubled: set[str] = set()
-        """Files that are copied, but whose records may still exist: their deletion was not confirmed."""
+        """Files that may be in the store, too: the deletion of their records failed, or its driver died before it."""
         self._kept: set[LogPosition] | None = None
         """Positions whose entries are copied to the store; None if not known yet."""
 
@@ -121,6 +121,12 @@ class TopicLog:
             entries = [self._paths.log_entry(LogPosition(n)) for n in numbers]
         return [path for path in (*entries, *self.files()) if path.startswith(prefix)]
 
+    def learn_copies(self, stored: Iterable[str]) -> None:
+        """Learn from a listing of the store which files are copied, maybe by a dead driver. Copies go with their files."""
+        with self._lock:
+            files = self._caught_up().files
+            self._doubled.update(path for path in stored if path in files)
+
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; entries are deleted by `trim`."""
         files = {path for path in paths if entry_in(path) is None}
@@ -148,8 +154,9 @@ class TopicLog:
         for path in files:
             if path not in self._forgotten:
                 with suppress(NotFound):  # the file was deleted, and a late part made it look complete again
-                    self._store.put(path, self.get(path))
-                    self._doubled.add(path)
+                    data = self.get(path)
+                    self._doubled.add(path)  # whether the answer comes or not
+                    self._store.put(path, data)
         self._topic.truncate(bound)
         with self._lock:
             self._doubled.difference_update(files)
