@@ -153,6 +153,12 @@ def a_bucket_of_another_region_is_told_with_the_setting(answering: tuple[type[An
         storage.check(JobPaths.of("job"))
 
 
+def a_secret_in_a_uri_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match=r"do not belong in the URI of s3://bucket; set s3.access-key") as raised:
+        Storage.open("s3://user:hidden@bucket/jobs")
+    assert "hidden" not in str(raised.value)
+
+
 def an_endpoint_that_accepts_and_never_answers_and_one_that_is_not_there_are_told_apart() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"

@@ -41,6 +41,11 @@ class S3Store(Bucket):
 
         if not bucket:
             raise ConfigurationError("the checkpoint storage's URI names no bucket; give s3://bucket/prefix")
+        if "@" in bucket:  # messages and logs show URIs
+            named = bucket.rpartition("@")[2]
+            raise ConfigurationError(
+                f"credentials do not belong in the URI of s3://{named}; set s3.access-key and s3.secret-key"
+            )
         settings, allow_http = _settings(bucket, config)
         super().__init__(
             partial(Store, bucket, prefix=prefix or None),
