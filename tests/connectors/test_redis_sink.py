@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def entries(server: RedisServer, name: str = "totals") -> list[Any]:
 
 def waiting(server: RedisServer) -> list[str]:
     with server.client() as client:
-        return sorted(client.scan_iter("holdfast:*"))
+        return sorted(name for name in client.scan_iter("holdfast:*") if ":written:" not in name)
 
 
 def the_newest_row_of_each_key_is_there_when_its_checkpoint_is_complete(redis: RedisServer, runs: Any) -> None:
@@ -299,6 +300,28 @@ def a_key_of_another_kind_stops_the_job_and_loses_nothing(redis: RedisServer, ru
         client.hset("total:a", "total", "9")  # what is done is not done again
     run.start()
     assert hashes(redis) == {"a": "9", "b": "2", "c": "3", "d": "4"}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def the_rows_that_a_server_has_lost_with_all_that_it_had_are_missed(redis: RedisServer, runs: Any, before: bool) -> None:
+    """As after a restart without a log, or a failover to a replica that was behind."""
+    run = runs(sink(redis))
+    if before:
+        run.epoch([[row("a", 1)], [row("b", 2)]])
+    with pytest.raises(Crash):
+        run.epoch([[row("a", 3)], [row("b", 4)]], crash_at="complete")
+    with redis.client() as client:
+        client.delete(*waiting(redis))
+    with pytest.raises(InputLost, match=r"gone before they were written.*failover") as lost:
+        run.start()
+    told = re.findall(r"redis-cli SET (\S+) ([\d-]+)\)", str(lost.value))
+    with redis.client() as client:
+        for name, until in told:  # of one subtask; the rows of the other one are gone, too
+            client.set(name, until)
+            client.set(name.replace(":written:0", ":written:1"), until)
+    run.start()
+    run.epoch([[row("c", 5)], []])
+    assert hashes(redis)["c"] == "5"
 
 
 def a_row_that_the_server_has_removed_is_missed(redis: RedisServer, runs: Any) -> None:

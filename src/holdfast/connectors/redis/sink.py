@@ -24,7 +24,7 @@ from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 
 __all__ = ["RedisSink"]
 
-_VERSION = 1
+_VERSION = 2
 _ROWS = 1000
 _BYTES = 1 << 20
 """A chunk has at most so many rows, and is stored when it has so many bytes: the server does nothing else meanwhile."""
@@ -119,7 +119,7 @@ class RedisSink:
         Raises:
             IncompatibleState: it does not.
         """
-        check_form(data, ("version", "prefix", "attempt", "chunks"), "RedisSink", [_VERSION])
+        check_form(data, ("version", "prefix", "attempt", "chunks"), "RedisSink", [1, _VERSION])
 
     def create_committer(self, job: JobInfo, uid: str) -> _RedisCommitter:
         """Create the committer, which has prepared rows written."""
@@ -228,5 +228,5 @@ class _RedisCommitter:
         attempts = []
         for each in committables:
             attempts.append(Attempt.parse(each.data["attempt"]))
-            self._staging.apply(each.data["prefix"], attempts[-1], each.data["chunks"])
+            self._staging.apply(each.data["prefix"], attempts[-1], each.data["chunks"], told=each.data["version"] > 1)
         return attempts

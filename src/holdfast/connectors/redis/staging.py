@@ -19,7 +19,15 @@ __all__ = ["Attempt", "Staging"]
 
 _APPLY = """
 local data = redis.call('GET', KEYS[1])
-if not data then return {redis.call('SISMEMBER', KEYS[2], KEYS[1]), ''} end
+if not data then
+  if ARGV[1] == '' then return {redis.call('SISMEMBER', KEYS[2], KEYS[1]), ''} end
+  local written, wanted = redis.call('GET', KEYS[3]) or '0-0--1', ARGV[1]
+  local a, b, c = string.match(written, '(%d+)-(%d+)-(-?%d+)')
+  local x, y, z = string.match(wanted, '(%d+)-(%d+)-(-?%d+)')
+  a, b, c, x, y, z = tonumber(a), tonumber(b), tonumber(c), tonumber(x), tonumber(y), tonumber(z)
+  if a > x or (a == x and (b > y or (b == y and c >= z))) then return {0, ''} end
+  return {1, ''}
+end
 local commands = cmsgpack.unpack(data)
 for i = 1, #commands do
   local answer = redis.pcall(unpack(commands[i]))
@@ -32,9 +40,13 @@ for i = 1, #commands do
 end
 redis.call('DEL', KEYS[1])
 redis.call('SREM', KEYS[2], KEYS[1])
+if ARGV[1] ~= '' then redis.call('SET', KEYS[3], ARGV[1]) end
 return {0, ''}
 """
-"""Carries a chunk out, as a whole or up to the first command that fails, which then begins the chunk."""
+"""Carries a chunk out, as a whole or up to the first command that fails, which then begins the chunk.
+
+A key for each subtask tells up to which chunk its rows were written. A chunk that is gone and was not written is lost.
+"""
 _CLEAN = 500
 """Keys that one command deletes."""
 
@@ -85,8 +97,14 @@ class Staging:
 
         self._server.call("cannot write", store)
 
-    def apply(self, prefix: str, attempt: Attempt, chunks: int) -> None:
+    def apply(self, prefix: str, attempt: Attempt, chunks: int, *, told: bool) -> None:
         """Carry chunks out, those that are not yet; of a job with this prefix, which had another name perhaps.
+
+        Args:
+            prefix: The prefix.
+            attempt: Whose chunks they are.
+            chunks: How many there are.
+            told: Whether Redis is told up to where rows are written. Version 1 did not.
 
         Raises:
             ConfigurationError: a command fails until somebody changes something; the rows wait.
@@ -94,7 +112,9 @@ class Staging:
             InputLost: the server has removed rows that waited.
         """
         for chunk in range(chunks):
-            self._server.call("cannot write", partial(self._apply, prefix, _name(prefix, attempt, chunk)))
+            until = f"{attempt.generation}-{attempt.epoch}-{chunk}" if told else ""
+            names = _name(prefix, attempt, chunk), prefix, f"{prefix}:written:{attempt.subtask}"
+            self._server.call("cannot write", partial(self._apply, names, until))
 
     def clean(self, before: int, generation: int = -1, epoch: int = -1) -> None:
         """Delete the chunks of generations before one, and those of a generation's attempts at epochs before one."""
@@ -113,16 +133,19 @@ class Staging:
 
         self._server.call("cannot delete what failed attempts left", delete)
 
-    def _apply(self, prefix: str, name: str, client: Any) -> None:
-        outcome, *told = client.eval(_APPLY, 2, name, prefix)
+    def _apply(self, names: tuple[str, str, str], until: str, client: Any) -> None:
+        name, prefix, written = names
+        way_out = f"SET {written} {until}" if until else f"SREM {prefix} {name}"
+        outcome, *told = client.eval(_APPLY, len(names), *names, until)
         if outcome == 0:
             return
         where = f"{self._server.url} [{self._server.user}]"
         if outcome == 1:
             raise InputLost(
                 f"{where}: rows of a complete checkpoint are gone before they were written: the server has removed them "
-                f"(key {name}). Set its maxmemory-policy to noeviction or volatile-*, and start the job from an earlier "
-                "checkpoint or afresh"
+                f"(key {name}), or lost them at a restart or failover. Set its maxmemory-policy to noeviction or volatile-* "
+                "and appendonly to yes. To go on without these rows, tell it that they are written (redis-cli "
+                f"{way_out}), and start the job again, from an earlier checkpoint to write them anew"
             )
         answer, command, key = (part.decode(errors="replace") for part in told)
         text = f"{where}: {command} of the key {key!r} fails: {answer}"
