@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import UserCodeError
+from holdfast.errors import HoldfastError, UserCodeError
 from holdfast.testing import OneInputTestHarness, ProcessFunctionTestHarnesses
 from holdfast.testing.chaos.programs import clocked, mixed, numbered
 from holdfast.testing.chaos.report import Injection, Report, summary
@@ -35,6 +35,15 @@ def test_lost_repeated_and_reordered_output_of_a_numbered_job_is_reported() -> N
     assert "1 lost" in numbered.compare("elements", expected, right[1:])[0]
     assert "1 twice" in numbered.compare("elements", expected, [*right, right[-1]])[0]
     assert "out of order" in numbered.compare("elements", expected, [right[1], right[0], *right[2:]])[0]
+
+
+def a_record_that_the_input_has_twice_counts_twice() -> None:
+    part, other = numbers()
+    expected = numbered.Expected.of([[*part[:7], *part[5:]], other])
+    assert expected.totals[("side", "k0", 7)] == 2
+    assert expected.elements[("seen", "k0", 8, 10, 7, (6, 7, 8), SENT)] == 1
+    with pytest.raises(HoldfastError, match="not numbered"):
+        numbered.Expected.of([[*part[:7], *part[8:]], other])
 
 
 def test_sparse_output_has_some_elements_and_all_totals() -> None:

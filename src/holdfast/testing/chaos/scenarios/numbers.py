@@ -105,7 +105,9 @@ class NumberedScenario(Scenario):
         numbers = read_topic(self.stage.kafka.bootstrap_servers, self.topics["input"])
         found = sum(map(len, numbers))
         self.stage.report.events += found
-        if found != self.feed.written:
+        if found > self.feed.written:
+            self.stage.say(f"Kafka has {found - self.feed.written} records of the input twice: the job counts them twice")
+        elif found < self.feed.written:
             self.stage.violation(f"Kafka acknowledged {self.feed.written} records of the input, and has {found} of them")
         return Expected.of([[(r[0], r[1], r[2], r[3]) for r in part] for part in numbers], self.every)
 
