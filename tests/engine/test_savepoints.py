@@ -482,6 +482,24 @@ def a_job_can_be_cancelled_in_the_moment_in_which_its_savepoint_is_complete(job)
     assert visible() == MODEL
 
 
+def a_storage_that_does_not_answer_behind_a_savepoint_lets_the_job_stop(job, monkeypatch):
+    coordinator, left = job.coordinator(), [StorageError("away")]
+    check = coordinator._log.check_ownership
+
+    def away() -> None:
+        if left:
+            raise left.pop()
+        check()
+
+    monkeypatch.setattr(coordinator._log, "check_ownership", away)
+    asked = []
+    at_epoch(coordinator, 3, lambda: asked.append(request(job, coordinator, stop=True, drain=False)))
+    coordinator.run()
+    job.close()
+    assert not left
+    read_savepoint(asked[0].result(timeout=0))
+
+
 def a_job_without_a_checkpoint_yet_makes_one_for_the_savepoint(job):
     coordinator = job.coordinator()
     asked = request(job, coordinator, stop=True, drain=False)

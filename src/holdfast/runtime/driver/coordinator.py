@@ -456,7 +456,8 @@ class Coordinator:
                 with held:
                     self._savepoint_writer.write(checkpoint, request.uri, instruction.drained, executor.each)
                 if request.stop:
-                    self._log.check_ownership()  # otherwise another driver owns the job, which goes on
+                    with contextlib.suppress(StorageError):  # the savepoint is complete
+                        self._log.check_ownership()  # otherwise another driver owns the job, which goes on
             except Exception as error:
                 self._inbox.put(Failed(instruction, error))
             except BaseException as end:
