@@ -124,8 +124,7 @@ class Driver:
             if self.world.chance("rescale"):  # to the same parallelism: the protocol is what counts here
                 self.asked += 1
                 self.inbox.append(events.RescaleRequested(RescaleRequest(self.asked, replace(PLAN))))
-            while self.inbox:
-                todo.extend(self._tell(self.inbox.popleft()))
+            self._read_inbox(todo)
             if not todo:
                 if self.delayed and self.world.random.random() < 0.5:
                     self.delayed = False
@@ -144,10 +143,14 @@ class Driver:
             except HoldfastError as error:
                 answer = Failed(instruction, error)
             yield
-            while self.inbox:
-                todo.extend(self._tell(self.inbox.popleft()))
+            self._read_inbox(todo)
             if answer is not None:
                 todo.extend(self._tell(answer))
+
+    def _read_inbox(self, todo: deque[Instruction]) -> None:
+        """Pass other threads' events to the machine, until it ends: as in the coordinator, later ones come too late."""
+        while self.inbox and not any(isinstance(each, instructions.End) for each in todo):
+            todo.extend(self._tell(self.inbox.popleft()))
 
     def _tell(self, event: Event) -> list[Instruction]:
         now = self.world.time
