@@ -267,7 +267,10 @@ def test_hostile_chunks_of_a_blob_file_are_read_or_refused(tmp_path: Path) -> No
             look_ups(tmp_path, name, file(msgspec.msgpack.encode(claim)))
     look_ups(tmp_path, name, file(index))
     look_ups(tmp_path, name, file(msgspec.msgpack.encode([])))
-    check_read_or_refused("chunks", index, lambda data: look_ups(tmp_path, name, file(data)), 300)
+    longer = bytearray(msgspec.msgpack.encode(packed.chunks[:1]))
+    longer[1] += 1  # a field more
+    deep = bytes(longer) + b"\x91" * 5_000 + b"\xc0"
+    check_read_or_refused("chunks", index, lambda data: look_ups(tmp_path, name, file(data)), 300, [deep])
 
 
 def stored_rows() -> list[tuple[bytes, bytes]]:

@@ -12,12 +12,13 @@ import zstandard
 from holdfast.checkpoint.stores.object_store import Data
 from holdfast.errors import CorruptFile
 
-__all__ = ["inflated", "parsing"]
+__all__ = ["PARSE_ERRORS", "inflated", "parsing"]
 
-_ERRORS = (
+PARSE_ERRORS = (
     msgspec.MsgspecError, zstandard.ZstdError, struct.error, ValueError, TypeError, LookupError, ArithmeticError, EOFError,
     RecursionError, MemoryError,
 )  # fmt: skip
+"""What a parser raises for content that Holdfast did not write."""
 _MOST_INFLATED = 1 << 15
 """A zstd frame unpacks to at most this many times its size: a block of 128 KB takes at least four bytes."""
 
@@ -32,7 +33,7 @@ def parsing(where: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except _ERRORS as error:
+    except PARSE_ERRORS as error:
         # The checksum matches, so the data was not altered on the way: Holdfast did not write it.
         raise CorruptFile(where, f"not {what}: {str(error) or type(error).__name__}") from error
 

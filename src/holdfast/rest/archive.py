@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from holdfast.checkpoint.container import pack, unpack
-from holdfast.errors import CorruptFile
+from holdfast.checkpoint.parsing import parsing
 from holdfast.metrics.job import TERMINAL, JobSnapshot
 from holdfast.rest import shapes
 from holdfast.rest.view import job_view
@@ -64,10 +64,9 @@ class Archive(msgspec.Struct, frozen=True):
         Raises:
             CorruptFile: it is not an archive.
         """
-        try:
-            return msgspec.json.decode(unpack(data, where), type=Archive)
-        except msgspec.MsgspecError as error:
-            raise CorruptFile(where, f"not the archive of a job: {error}") from error
+        content = unpack(data, where)
+        with parsing(where, "the archive of a job"):
+            return msgspec.json.decode(content, type=Archive)
 
 
 def archived(job: JobSnapshot, config: Mapping[str, str]) -> Archive:

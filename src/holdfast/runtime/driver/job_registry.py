@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import msgspec
 
+from holdfast.checkpoint.parsing import PARSE_ERRORS
 from holdfast.common.system.directories import make_directories
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.host.local_directory import LocalDirectory, temporary_directory
@@ -220,7 +221,7 @@ def _read(path: Path) -> JobRecord | None:
             if record.state or _locked(file):
                 return record
             ended = round(os.fstat(file.fileno()).st_mtime * 1000)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *PARSE_ERRORS):
         return None
     return msgspec.structs.replace(record, state=DIED, ended_ms=ended, token="")
 

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.log_reader import LogEnd
+from holdfast.checkpoint.parsing import PARSE_ERRORS
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import NotFound, RetryPolicy, Storage
 from holdfast.errors import CorruptFile, Fenced, IncompatibleState, StorageError
@@ -258,7 +259,7 @@ class Leadership:
             return None
         try:
             return msgspec.msgpack.decode(unpack(data, self._storage.locate(path)), type=Heartbeat)
-        except (CorruptFile, IncompatibleState, msgspec.MsgspecError) as error:
+        except (CorruptFile, IncompatibleState, *PARSE_ERRORS) as error:
             log.debug("the owner's heartbeat cannot be read: %s", error)
             return None
 

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from holdfast.checkpoint.parsing import PARSE_ERRORS
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import StorageError
@@ -145,6 +146,6 @@ def read_standstills(storage: Storage, paths: JobPaths) -> list[StandingTask]:
     for path in storage.list(paths.standstills_prefix)[:_MOST]:
         try:
             found.append(msgspec.json.decode(storage.get(path), type=StandingTask))
-        except (StorageError, msgspec.MsgspecError):
+        except (StorageError, *PARSE_ERRORS):
             continue  # it ended just now, or another release wrote it
     return sorted(found, key=lambda seen: -seen.same_call_seconds)

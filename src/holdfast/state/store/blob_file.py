@@ -21,6 +21,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import xxhash
 
+from holdfast.checkpoint.parsing import PARSE_ERRORS
 from holdfast.state.store.disk_reads import read_ahead
 
 __all__ = [
@@ -229,7 +230,7 @@ def chunks_of(size: int, read: Callable[[int, int], bytes]) -> list[Chunk]:
         raise Damaged("its index is altered")
     try:
         chunks = _unpack_index(index)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except PARSE_ERRORS as error:
         raise Damaged(f"its index cannot be read: {error}") from error
     ends = [0, *(chunk.end for chunk in chunks)]
     if ends[-1] > begin or any(chunk.offset < before for chunk, before in zip(chunks, ends)):
