@@ -8,8 +8,11 @@ import re
 import socket
 import stat
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import obstore
 import pytest
 
 from holdfast.checkpoint.log_reader import LogReader
@@ -259,6 +262,19 @@ def test_a_missing_endpoint_is_named(s3_config):
     store = S3Store("bucket", "", {**s3_config, "s3.endpoint": f"http://127.0.0.1:{port}"})
     with pytest.raises(StorageError, match=f"127.0.0.1:{port}"):
         Storage(store, RetryPolicy(budget=0.2, first_delay=0.05)).get("a")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "host"),
+    [
+        ("state", "state.s3.us-east-1.amazonaws.com"),
+        ("state--use1-az4--x-s3", "state--use1-az4--x-s3.s3express-use1-az4.us-east-1.amazonaws.com"),
+    ],
+)
+def a_directory_bucket_is_asked_at_its_own_host(bucket, host, monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    store = S3Store(bucket, "", {"s3.access-key": "a", "s3.secret-key": "b", "s3.region": "us-east-1"})
+    assert urlsplit(obstore.sign(store._bucket, "GET", "key", timedelta(minutes=1))).hostname == host
 
 
 @pytest.mark.parametrize(

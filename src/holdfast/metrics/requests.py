@@ -14,7 +14,17 @@ from holdfast.common.configuration import Configuration
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.rate import Rate
 
-__all__ = ["KINDS", "MONTH_S", "NONE", "RequestCounter", "RequestPrices", "RequestRates", "Requests", "s3_endpoint"]
+__all__ = [
+    "EXPRESS_SUFFIX",
+    "KINDS",
+    "MONTH_S",
+    "NONE",
+    "RequestCounter",
+    "RequestPrices",
+    "RequestRates",
+    "Requests",
+    "s3_endpoint",
+]
 
 MONTH_S = 30 * 86_400
 """The seconds of a month, as bills are told."""
@@ -34,8 +44,9 @@ _PRICES: Mapping[str, tuple[float, float]] = {
 }
 """By scheme: dollars a million requests that write or list, and that read, of the standard (hot) class."""
 _EXPRESS = 1.13, 0.03
-"""The same of S3 Express One Zone, whose buckets have names of their own."""
-_EXPRESS_SUFFIX = "--x-s3"
+"""The same of S3 Express One Zone."""
+EXPRESS_SUFFIX = "--x-s3"
+"""The end of their names."""
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
 
 
@@ -132,7 +143,7 @@ def _usual(uri: str, config: Mapping[str, str]) -> tuple[float, float]:
         host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
         if endpoint and not host.endswith(_AWS):
             return _FREE
-        if parts.netloc.endswith(_EXPRESS_SUFFIX):
+        if parts.netloc.endswith(EXPRESS_SUFFIX):
             return _EXPRESS
     return _PRICES.get(parts.scheme, _FREE)
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from holdfast.checkpoint.stores.bucket import Bucket
 from holdfast.errors import ConfigurationError
-from holdfast.metrics.requests import s3_endpoint
+from holdfast.metrics.requests import EXPRESS_SUFFIX, s3_endpoint
 
 __all__ = ["S3Store"]
 
@@ -82,6 +82,8 @@ def _settings(bucket: str, config: Mapping[str, str]) -> tuple[dict[str, Any], b
     path_style = style == "true" or (style == "" and (bool(endpoint) or "." in bucket))
     settings["virtual_hosted_style_request"] = not path_style
     if not endpoint:
+        if bucket.endswith(EXPRESS_SUFFIX):
+            settings["s3_express"] = True  # the bucket has a host of its own, and sessions
         return settings, False
     if "://" not in endpoint:
         endpoint = f"https://{endpoint}"
