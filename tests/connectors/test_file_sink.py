@@ -164,7 +164,7 @@ def the_buckets_follow_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("format", ["yy", "EEE", "/yyyy", "../yyyy"])
 def a_bucket_format_that_cannot_work_is_refused(format: str) -> None:
-    with pytest.raises(ConfigurationError, match="bucket format"):
+    with pytest.raises(ConfigurationError, match=r"bucket format|is no bucket"):
         BucketAssigner.date_time_bucket_assigner(format)
 
 

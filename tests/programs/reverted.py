@@ -132,8 +132,8 @@ FAULTS = {
     ),
     "a session that is over takes a late element": Fault(
         _WINDOWS + "merging_windows",
-        "if self._is_over(window):  # also",
-        "if window not in windows and self._is_over(window):  # also",
+        "if self._is_over(window):",
+        "if window not in windows and self._is_over(window):",
         "window_drawing.window",
     ),
     "own windows have no deadline": Fault(
