@@ -9,13 +9,12 @@ from pathlib import Path
 
 from benchmarks import kafka_jobs, measure
 from benchmarks.object_store import ObjectStore
-from benchmarks.peers.run import class_path, flink_java
+from benchmarks.peers.run import FLINK_VERSION, class_path, flink_java
 from holdfast.runtime.jvm.java import find_java
 from holdfast.testing.kafka_distribution import KAFKA_VERSION, fetch_jars
 
 __all__ = ["ENGINES", "start"]
 
-_FLINK_VERSION = "2.3.0"
 _CONNECTOR_VERSION = "4.0.1-2.0"
 ENGINES = ("kafka-streams", "flink")
 
@@ -58,7 +57,7 @@ def _flink(servers: str, work: Path, options: argparse.Namespace, store: ObjectS
     ]
     if store is not None:
         (work / "plugins").mkdir()
-        (work / "plugins" / "s3").symlink_to(fetch_jars(java, "org.apache.flink", "flink-s3-fs-hadoop", _FLINK_VERSION))
+        (work / "plugins" / "s3").symlink_to(fetch_jars(java, "org.apache.flink", "flink-s3-fs-hadoop", FLINK_VERSION))
         settings += [*store.settings(priced=False)[1:], "s3.path.style.access=true"]
     arguments = [servers, str(options.parallelism), str(options.emit_every), *settings]
     return flink_java("FlinkLatency", arguments, f"{connector}/*")

@@ -18,7 +18,8 @@ from benchmarks.data import BENCH, Events, data_set, expected
 from benchmarks.operators import WORKLOADS as OPERATORS
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = {"flink": "apache-flink==2.3.0", "bytewax": "bytewax==0.21.1"}
+FLINK_VERSION = "2.3.0"
+PACKAGES = {"flink": f"apache-flink=={FLINK_VERSION}", "bytewax": "bytewax==0.21.1"}
 _JVM = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("util", "lang", "time")]
 Command = tuple[Sequence[str], dict[str, str]]
 
