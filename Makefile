@@ -80,6 +80,14 @@ smoke-delta: | python ## append and merge into Delta Lake in a fresh environment
 smoke-s3a: $(VENV)/.ready compiled ## a streaming DataFrame with all its files in an emulated S3, and kill the driver (EFFORT=12: in each phase)
 	EFFORT=$(EFFORT) $(BIN)/python tests/smoke/streams_on_s3.py
 
+# Spark's Kafka connector, of the same version as PySpark, comes from Maven Central.
+.PHONY: smoke-kafka
+smoke-kafka: | python ## a query and a job from Kafka to Kafka beside each other in a fresh environment, and kill both
+	rm -rf $(SMOKE)-kafka
+	$(PYTHON) -m venv $(SMOKE)-kafka
+	$(SMOKE)-kafka/bin/python -m pip install --quiet --no-compile '.[kafka]' 'pyspark==4.2.0'
+	$(SMOKE)-kafka/bin/python tests/smoke/kafka_totals.py
+
 .PHONY: programs
 programs: $(VENV)/.ready compiled ## draw programs and compare their results with models (ARGS='--minutes 120 --seed 1')
 	PYTHONPATH=tests $(BIN)/python -m programs $(ARGS)

@@ -331,12 +331,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def commands(*, short: bool) -> Iterator[list[str]]:
-    """The commands of one round."""
-    sizes = [("10000", "60000" if short else "200000")]
-    if not short:
-        sizes.append(("1000000", "2000000"))
-    for keys, rows in sizes:
-        for workload in WORKLOADS:
+    """The commands of one round: PySpark takes some minutes for each at most."""
+    for workload in WORKLOADS:
+        slow = workload == "timers"  # for PySpark, as each call lists the key's timers
+        sizes = [("2000", "12000") if slow else ("10000", "60000" if short else "200000")]
+        if not short:
+            sizes.append(("1000000", "20000" if slow else "500000"))
+        for keys, rows in sizes:
             for engine in ENGINES:
                 yield ["processors", workload, "--engine", engine, "--keys", keys, "--rows", rows]
     yield ["processors", ROWS, "--rows", "2000000"]
