@@ -224,11 +224,11 @@ def test_metadata_that_cannot_be_stored_does_not_cost_the_driver_its_job(storage
     log, _ = new_driver(storage, paths)
     bad = checkpoint(log.owned.next_id, 1)
     bad.sources["source"] = type(bad.sources["source"])(object())
-    with pytest.raises(ConfigurationError, match=r"source, uid 'source'.*plain data"):
+    with pytest.raises(ConfigurationError, match=r"metadata cannot be stored.*plain data"):
         log.complete(bad)
     bad = checkpoint(log.owned.next_id, 1)
     bad.committables.append(("sink", 0, "\udcff"))
-    with pytest.raises(ConfigurationError, match=r"sink, uid 'sink'.*plain data"):
+    with pytest.raises(ConfigurationError, match=r"metadata cannot be stored.*plain data"):
         log.complete(bad)
     complete(log)
 

@@ -146,24 +146,9 @@ def _encode(value: LogEntry | Manifest) -> bytes:
         return _encoder.encode(value)
     except (TypeError, OverflowError, ValueError) as error:
         raise ConfigurationError(
-            f"the checkpoint's metadata cannot be stored{_where(value)}: {error}. Snapshots of enumerators, committables, "
-            "watermarks and schemas must be plain data (None, bool, 64-bit int, float, str in UTF-8, bytes, lists and dicts "
-            "of these)"
+            f"the checkpoint's metadata cannot be stored: {error}. Watermarks and schemas must be plain data (None, bool, "
+            "64-bit int, float, str in UTF-8, bytes, lists and dicts of these)"
         ) from error
-
-
-def _where(value: LogEntry | Manifest) -> str:
-    """The source or sink whose part of the metadata is not plain data; empty if it is another part."""
-    record = value.checkpoint if isinstance(value, Completed) else None
-    layer = value.layer if isinstance(value, Manifest) else Layer() if record is None else record.layer
-    parts = [(f" (source, uid {uid!r})", part) for uid, part in layer.sources.items()]
-    parts += [(f" (sink, uid {uid!r})", part) for uid, _, part in ([] if record is None else record.committables)]
-    for name, part in parts:
-        try:
-            _encoder.encode(part)
-        except (TypeError, OverflowError, ValueError):
-            return name
-    return ""
 
 
 def decode_entry(data: bytes, where: str) -> LogEntry:

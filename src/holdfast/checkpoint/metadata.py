@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, InlineFile, contents_of
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.errors import ConfigurationError
 
 __all__ = [
     "BROADCAST",
@@ -34,6 +35,7 @@ __all__ = [
     "SubtaskState",
     "changelog_uid",
     "has_output",
+    "plain_copy",
 ]
 
 _CHANGELOG = ":changelog"
@@ -53,6 +55,51 @@ elements, and takes its share itself.
 """
 CHANNEL_STATE = "@channel-state"
 """The listed state with frames that the first operator of a chain had received but not processed (mode `OWN`)."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder()
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def plain_copy(value: Any, what: str) -> Any:
+    """Copy plain data that a connector gives, as it comes back from a checkpoint.
+
+    A connector may go on changing what it has given. And a value that comes back as another one, such as a set as a list,
+    would let a job run until its first restart.
+
+    Args:
+        value: The plain data.
+        what: What it is, for the error.
+
+    Raises:
+        ConfigurationError: it is not plain data.
+    """
+    try:
+        copy = _decoder.decode(_encoder.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        problem = str(error)
+    else:
+        if (foreign := _foreign(value)) is None:
+            return copy
+        problem = f"it contains a {foreign.__qualname__}, which would come back as something else"
+    raise ConfigurationError(
+        f"{what} is not plain data (None, bool, 64-bit int, float, str in UTF-8, bytes, lists and dicts of these): {problem}"
+    )
+
+
+def _foreign(value: Any) -> type | None:
+    """The class of a part that is not plain data, nor a tuple; None without one."""
+    kind = type(value)
+    if kind is dict:
+        parts = [*value, *value.values()]
+    elif kind is list or kind is tuple:
+        parts = value
+    else:
+        return None if kind in _SCALARS else kind
+    if _SCALARS.issuperset(map(type, parts)):
+        return None
+    return next((found for part in parts if (found := _foreign(part)) is not None), None)
 
 
 class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -124,7 +124,10 @@ class Enumerator(Protocol):
         """
 
     def snapshot(self) -> Any:
-        """Return the state after the last planned epoch: plain data (msgpack-able: dict, list, str, int, float, bytes)."""
+        """Return the state after the last planned epoch: plain data (None, bool, int, float, str, bytes, lists and dicts).
+
+        The engine takes a copy, in which tuples are lists. Anything else, such as a set, ends the job.
+        """
 
     def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Handle the completion of the checkpoint with this state (e.g. commit group offsets, free old input)."""

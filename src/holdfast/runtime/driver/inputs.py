@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.metadata import plain_copy
 from holdfast.connectors.base import (
     Enumerator,
     EpochInput,
@@ -51,6 +53,7 @@ class Inputs:
             ConfigurationError: its service does not answer, and the source starts anew: an address may be wrong.
             ServiceUnavailable: its service does not answer, and the source continues: a restart strategy may wait for it.
         """
+        state = deepcopy(state)  # the source may go on changing it
         kept = self._enumerators.get(spec.uid)
         if isinstance(kept, LastingEnumerator) and kept.restart(job, state):
             return
@@ -85,13 +88,16 @@ class Inputs:
         for uid in sorted(instruction.sources, key=broadcast.__contains__):
             if plan.read_first.get(uid, _NO_SOURCES) & set(instruction.sources):
                 self._held_back.add(uid)
-                inputs[uid] = PlannedInput(EpochInput(), self._enumerators[uid].snapshot())
+                inputs[uid] = PlannedInput(EpochInput(), self._snapshot(uid))
                 continue
             most = plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
             held = instruction.held.get(uid, _NOTHING)
             planned = self._plan_source(uid, most, held, plan.settings.batch)
-            inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot(), held.splits)
+            inputs[uid] = PlannedInput(planned, self._snapshot(uid), held.splits)
         return events.Planned(inputs)
+
+    def _snapshot(self, uid: str) -> Any:
+        return plain_copy(self._enumerators[uid].snapshot(), f"the snapshot of the source with uid {uid!r}")
 
     def _plan_source(self, uid: str, max_records: int, held: Held, batch: bool) -> EpochInput:
         enumerator = self._enumerators[uid]

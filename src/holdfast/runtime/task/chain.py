@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast import compiled
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.metadata import plain_copy
 from holdfast.common.formats.columns import columns_of
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
@@ -376,8 +377,8 @@ class Chain:
         for router in self.routers:
             router.end(epoch, attempt)
         return [
-            Committable(operator.context.uid, operator.context.subtask, data)
-            for position, operator in enumerate(self._operators)
+            Committable(uid, operator.context.subtask, plain_copy(data, f"a committable of the sink with uid {uid!r}"))
+            for position, (uid, operator) in enumerate(zip(self._uids, self._operators))
             for data in self._stopwatch.timed(position, operator.prepare_commit)()
         ]
 
