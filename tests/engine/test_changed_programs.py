@@ -14,7 +14,7 @@ from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState
 
 from .inprocess import LEDGERS, LedgerSink
-from .small_programs import Remember, program, timed
+from .small_programs import Last, Remember, program, timed
 
 
 def a_changed_graph_is_refused_before_input_is_read(job):
@@ -118,6 +118,20 @@ def the_key_groups_of_a_checkpoint_go_on_where_the_program_sets_none(job):
     lab.parallelism = 2
     lab.run()
     assert len(LEDGERS["out"].values) == len(values)
+
+
+def the_key_groups_of_a_checkpoint_go_on_in_an_operator_that_is_not_parallel(job):
+    values = [(key, n, "v") for n in range(6) for key in "abcdef"]
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        keyed = timed(env, values, 1).key_by(lambda r: r[0]).process(Last()).uid("keyed")
+        (keyed.force_non_parallel() if alone else keyed).sink_to(LedgerSink("out")).uid("out")
+
+    lab, alone = job(build), False
+    assert not lab._run_until("after complete", 3)
+    alone = True
+    lab.run()
+    assert sorted(LEDGERS["out"].values) == [(key, n) for key in "abcdef" for n in range(1, 7)]
 
 
 def test_another_type_of_a_state_is_refused(job):

@@ -28,6 +28,7 @@ from holdfast.datastream import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    ProcessAllWindowFunction,
     StateTtlConfig,
     ValueStateDescriptor,
 )
@@ -77,6 +78,11 @@ def continued(build: Any, directory: Path, savepoint: str, parallelism: int = 3,
     job = Lab(build, directory, parallelism, 90, config, savepoint=savepoint)
     job.run()
     return job
+
+
+class Whole(ProcessAllWindowFunction):
+    def process(self, context, elements):
+        yield list(elements)
 
 
 class SeenNumbers(KeyedStateReaderFunction):
@@ -324,6 +330,20 @@ def test_two_jobs_are_merged_with_other_numbers_of_key_groups(spark, tmp_path):
     again = rows_of(str(job.directory / "checkpoints" / "job"))
     assert all(row["seen"] == [4 * n + e for k, _, n in VALUES if k == key for e in range(4)] for key, row in again.items())
     assert {key: row["count"]["count"] for key, row in again.items()} == Counter(key for key, _, _ in VALUES)
+
+
+def the_windows_of_all_elements_go_on_with_another_number_of_key_groups(spark, tmp_path):
+    def build(env):
+        (timed(env, VALUES, 90).count_window_all(7).process(Whole()).uid("windows").sink_to(LedgerSink("out")).uid("out"))
+
+    path, _ = saved(build, 3, parallelism=2, budget=90)
+    before = list(LEDGERS["out"].values)
+    assert before
+    other = SavepointWriter.from_existing_savepoint(spark, path).change_max_parallelism(37).write(str(tmp_path / "other"))
+    continued(build, tmp_path / "job", other)
+    whole = len(VALUES) // 7 * 7
+    windows = sorted(before + LEDGERS["out"].values, key=lambda window: window[0][2])  # two sinks share them
+    assert [value for window in windows for value in window] == VALUES[:whole]
 
 
 class Waiting(FlatMapFunction, CheckpointedFunction):

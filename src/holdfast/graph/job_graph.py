@@ -153,6 +153,11 @@ def _max_parallelism(operator: Physical, of_job: int) -> int:
     return min(max(1 << (operator.parallelism + operator.parallelism // 2 - 1).bit_length(), 128), MAX_KEY_GROUPS)
 
 
+def _alone(operator: Physical) -> bool:
+    """Whether the operator itself is set to run in one subtask, as by ``force_non_parallel()``."""
+    return operator.parallelism == operator.max_parallelism == 1
+
+
 def _distinct(chains: Mapping[int, _Chain]) -> list[_Chain]:
     return sorted({id(c): c for c in chains.values()}.values(), key=lambda c: c.id)
 
@@ -239,7 +244,8 @@ def _vertex(
         name=_chain_name(chain, graph, chains),
         parallelism=head.parallelism,
         max_parallelism=max_parallelism,
-        max_parallelism_given=(head.max_parallelism or job_max_parallelism) > 0,
+        # One subtask has all key groups, however many its state has: also of window_all(), after change_max_parallelism().
+        max_parallelism_given=(head.max_parallelism or job_max_parallelism) > 0 and not _alone(head),
         level=chain.level,
         chain=tuple(chained),
         source=source,
