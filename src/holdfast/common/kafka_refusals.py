@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-__all__ = ["REFUSED"]
+__all__ = ["OF_THE_GROUP", "REFUSED"]
 
 REFUSED = frozenset(
     {
@@ -34,3 +34,6 @@ REFUSED = frozenset(
     }
 )
 """Codes for which the job ends at once."""
+
+OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""What a client tells that may not use its group. One that reads given partitions needs no group, so it goes on."""

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from holdfast.checkpoint.stores.object_store import Unavailable
 from holdfast.checkpoint.stores.topic import LARGEST_PART, Record
 from holdfast.common.kafka_properties import admin_properties, consumer_properties, producer_properties
-from holdfast.common.kafka_refusals import REFUSED
+from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["KafkaTopic"]
@@ -149,6 +149,8 @@ class KafkaTopic:
                         if (error := message.error()) is not None:
                             if error.code() == KafkaError._PARTITION_EOF:
                                 at = max(at, message.offset())
+                                continue
+                            if error.code() == OF_THE_GROUP:
                                 continue
                             raise KafkaException(error)
                         at = message.offset() + 1

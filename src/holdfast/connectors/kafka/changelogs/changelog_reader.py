@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from holdfast.checkpoint.changelog import LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.common.kafka_properties import consumer_properties
-from holdfast.common.kafka_refusals import REFUSED
+from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
@@ -109,6 +109,8 @@ class KafkaChangelogReader:
                 error = message.error()
                 if error is None:
                     records.append(record_of(message))
+                elif error.code() == OF_THE_GROUP:
+                    continue
                 elif error.code() != KafkaError._PARTITION_EOF:
                     if error.code() in REFUSED:
                         raise ConfigurationError(f"Kafka refuses to read the changelog topic {self._topic}: {error.str()}")

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, New
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.kafka_properties import admin_properties, consumer_properties
-from holdfast.common.kafka_refusals import REFUSED
+from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED
 from holdfast.connectors.kafka.cluster import TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
@@ -140,7 +140,9 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
         _logger.info("created the topic %s for the tokens of the Kafka sink: %d replicas, %s", topic, replicas, config)
         return _wait_for_leader(admin, topic)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        code = error.args[0].code()  # who may not create topics is not told that there is one
+        there = code == KafkaError.TOPIC_ALREADY_EXISTS or (code in _NOT_ALLOWED and _exists(admin, topic))
+        if not there:
             raise ConfigurationError(
                 f"the exactly-once Kafka sink keeps its tokens in the topic {topic}, which could not be created with "
                 f"{replicas} replicas: {error.args[0].str()}. Create it yourself (1 partition, cleanup.policy=compact, as "
@@ -221,6 +223,11 @@ def _described(admin: AdminClient, resource: ConfigResource) -> dict[str, str | 
             raise
         return {}
     return {name: entry.value for name, entry in answer.items()}
+
+
+def _exists(admin: AdminClient, topic: str) -> bool:
+    listed = _ask(lambda: admin.list_topics(topic, timeout=_TIMEOUT_S), f"describe the topic {topic}")
+    return listed.topics[topic].error is None
 
 
 def _replicas(admin: AdminClient, topic: str) -> int:
@@ -313,7 +320,7 @@ def read_tokens(properties: Mapping[str, Any], topic: str, *, wait: bool = True)
                         return tokens
                 elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
                     return tokens
-                elif error.code() in REFUSED:
+                elif error.code() in REFUSED - {OF_THE_GROUP}:
                     raise ConfigurationError(_NOT_READABLE.format(topic=topic, reason=error.str()))
     finally:
         consumer.close()

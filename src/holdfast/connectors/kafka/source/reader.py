@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.common.kafka_properties import consumer_properties
-from holdfast.common.kafka_refusals import REFUSED
+from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED
 from holdfast.connectors.base import Batch, SplitRange
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, silence_of
 from holdfast.connectors.kafka.look_back import bounds, newest_epoch_before
@@ -267,6 +267,8 @@ class KafkaReader:
         elif code in _OUT_OF_RANGE and partition is not None:
             # Only the text of the client library's error tells the cause.
             self._out_of_range(key, partition, truncated="log truncation detected" in error.str())
+        elif code == OF_THE_GROUP:
+            return
         elif code in REFUSED:
             raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
         elif code in _DAMAGED and partition is not None:
