@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import msgspec
@@ -17,11 +17,14 @@ from holdfast.checkpoint.metadata import UNION, CheckpointMetadata, ListedState,
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Time, Types
 from holdfast.datastream import (
+    AggregateFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    ProcessWindowFunction,
     ReducingStateDescriptor,
     StateTtlConfig,
+    TumblingEventTimeWindows,
     ValueStateDescriptor,
 )
 from holdfast.errors import ConfigurationError, IncompatibleState, UserCodeError
@@ -428,6 +431,38 @@ def a_row_that_does_not_fit_names_operator_and_key(tmp_path):
     pairs = [("a", (None, None, [(1, "x"), (1, "y")], None))]
     with pytest.raises(UserCodeError, match=r"column of state 'map' has .*: a key occurs twice in the map"):
         written(str(tmp_path), ColumnsToState(STATES), pairs, empty, 1)
+
+
+class Total(AggregateFunction):
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator + value
+
+    def get_result(self, accumulator):
+        return accumulator
+
+
+class Placed(ProcessWindowFunction):
+    def process(self, key, context, elements):
+        yield key, *elements
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda windows: windows.reduce(max, window_function=Placed(), output_type=Types.TUPLE([Types.LONG(), Types.LONG()])),
+        lambda windows: windows.aggregate(Total(), window_function=Placed(), output_type=Types.PICKLED_BYTE_ARRAY()),
+        lambda windows: windows.process(Placed(), output_type=Types.PICKLED_BYTE_ARRAY()),
+    ],
+)
+def test_windows_are_made_by_the_calls_of_the_jobs_program(call):
+    elements = OneInputTransformation(cast("Any", None), stamp=int)
+    windows = elements.key_by(lambda value: value % 2, Types.LONG()).window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    definition = call(windows).definition
+    assert definition is not None
+    assert definition["of"] == "windows"
 
 
 def test_a_state_of_the_name_of_the_keys_column_is_read_by_a_function(tmp_path):

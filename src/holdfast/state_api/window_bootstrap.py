@@ -61,21 +61,21 @@ class WindowedTransformation:
         self._windows.allowed_lateness(time_ms)
         return self
 
-    def reduce(self, *functions: Any) -> Any:
+    def reduce(self, *arguments: Any, **named: Any) -> Any:
         """Windows that reduce their elements; the arguments are those of `WindowedStream.reduce`."""
-        return self._made(self._windows.reduce(*functions))
+        return self._made(self._windows.reduce(*arguments, **named))
 
-    def aggregate(self, *functions: Any, accumulator_type: TypeInformation[Any] | None = None) -> Any:
+    def aggregate(self, *arguments: Any, **named: Any) -> Any:
         """Windows that aggregate their elements; the arguments are those of `WindowedStream.aggregate`."""
-        return self._made(self._windows.aggregate(*functions, accumulator_type=accumulator_type))
+        return self._made(self._windows.aggregate(*arguments, **named))
 
-    def apply(self, window_function: Any) -> Any:
-        """Windows that keep their elements for a WindowFunction."""
-        return self._made(self._windows.apply(window_function))
+    def apply(self, *arguments: Any, **named: Any) -> Any:
+        """Windows that keep their elements for a WindowFunction; the arguments are those of `WindowedStream.apply`."""
+        return self._made(self._windows.apply(*arguments, **named))
 
-    def process(self, process_window_function: Any) -> Any:
-        """Windows that keep their elements for a ProcessWindowFunction."""
-        return self._made(self._windows.process(process_window_function))
+    def process(self, *arguments: Any, **named: Any) -> Any:
+        """Windows that keep their elements for a function; the arguments are those of `WindowedStream.process`."""
+        return self._made(self._windows.process(*arguments, **named))
 
     def _made(self, results: DataStream[Any]) -> Any:
         results.print()
