@@ -151,7 +151,7 @@ def a_copy_that_dies_when_it_learns_that_the_log_was_filled_anew_learns_it_again
         topic.end(max(topic.states), "committed")
 
     def opened() -> ChangelogCopy:
-        return ChangelogCopy(str(tmp_path / "copy"), ROCKSDB, changelog.follow(), KeyGroupRange(0, MOST - 1), range(1))
+        return ChangelogCopy(str(tmp_path / "copy"), ROCKSDB, changelog.follow(), KeyGroupRange(0, MOST - 1), MOST)
 
     write([Row(0, b"\x01kept", b"1"), Row(0, b"\x01lost", b"1")], "before")
     copy = opened()

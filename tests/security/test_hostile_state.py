@@ -339,7 +339,7 @@ class Log:
 
 @pytest.mark.parametrize("key", [META, b"\xff" * 20, b""])
 def test_a_row_of_a_changelog_never_replaces_what_its_copy_notes_of_itself(key: bytes, tmp_path: Path) -> None:
-    copy = ChangelogCopy(str(tmp_path / "copy"), rocksdb_settings({}), Log(Row(5, key, b"\x97")), ALL, range(8))
+    copy = ChangelogCopy(str(tmp_path / "copy"), rocksdb_settings({}), Log(Row(5, key, b"\x97")), ALL, 128)
     with pytest.raises(CorruptFile, match=r"partition 3, offset 0.*key"):
         copy.catch_up()
     assert not copy.begun

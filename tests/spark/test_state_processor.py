@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -48,6 +49,7 @@ from holdfast.state_api import (
     open_snapshot,
     verify,
 )
+from programs.running import Way, broker
 from spark_sessions import spark_session
 
 pytestmark = pytest.mark.spark
@@ -344,6 +346,37 @@ def the_windows_of_all_elements_go_on_with_another_number_of_key_groups(spark, t
     whole = len(VALUES) // 7 * 7
     windows = sorted(before + LEDGERS["out"].values, key=lambda window: window[0][2])  # two sinks share them
     assert [value for window in windows for value in window] == VALUES[:whole]
+
+
+class FireAtTheEnd(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        ctx.timer_service().register_event_time_timer(value[1] + 10_000)
+        return ()
+
+    def on_timer(self, timestamp, ctx):
+        yield ctx.get_current_key(), timestamp
+
+
+def test_a_changelog_forgets_what_it_has_under_another_number_of_key_groups(spark, tmp_path):
+    values = [(f"k{n % 50}", n, n) for n in range(700)]
+    build = program(FireAtTheEnd(), values, cut=90)
+    config = {
+        "state.backend.type": "rocksdb",
+        "state.changelog.enabled": "true",
+        "state.changelog.storage": "kafka",
+        "state.changelog.kafka.bootstrap.servers": "in memory",
+    }
+    with broker(Way(seed=1)):
+        path, _ = saved(build, 3, parallelism=2, budget=90, config=config)
+        more = SavepointWriter.from_existing_savepoint(spark, path).change_max_parallelism(720).write(str(tmp_path / "more"))
+        LEDGERS["out"].committed.clear()
+        job = Lab(build, tmp_path / "job", 3, 90, config, savepoint=more, keep_disk=False)
+        assert not job._run_until("after commit", 2)
+        shutil.rmtree(job.disk)
+        job.parallelism = 2
+        job.run()
+        job.close()
+    assert Counter(LEDGERS["out"].values) == Counter((key, at + 10_000) for key, at, _ in values)
 
 
 class Waiting(FlatMapFunction, CheckpointedFunction):

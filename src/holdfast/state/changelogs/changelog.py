@@ -26,7 +26,7 @@ from holdfast.checkpoint.handles import LogRange
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.keys.key_groups import KeyGroupRange
 
-__all__ = ["difference", "matches", "name_of", "others", "partitions_of", "valid"]
+__all__ = ["difference", "matches", "name_of", "others", "partition_of", "partitions_of", "valid"]
 
 
 def name_of(handles: Iterable[KeyedHandle]) -> str:
@@ -39,13 +39,23 @@ def name_of(handles: Iterable[KeyedHandle]) -> str:
     return xxhash.xxh3_128_hexdigest("\n".join(paths).encode()) if paths else ""
 
 
+def partition_of(group: int, partitions: int, max_parallelism: int) -> int:
+    """The partition of a key group.
+
+    >>> [partition_of(group, 8, 128) for group in (0, 15, 16, 127)]
+    [0, 0, 1, 7]
+    """
+    return group * partitions // max_parallelism
+
+
 def partitions_of(groups: KeyGroupRange, partitions: int, max_parallelism: int) -> range:
     """The partitions of these key groups: their number is fixed, so that a change of parallelism moves no rows.
 
     >>> partitions_of(KeyGroupRange(43, 85), 8, 128)
     range(2, 6)
     """
-    return range(groups.first * partitions // max_parallelism, groups.last * partitions // max_parallelism + 1)
+    first, last = (partition_of(group, partitions, max_parallelism) for group in (groups.first, groups.last))
+    return range(first, last + 1)
 
 
 def matches(

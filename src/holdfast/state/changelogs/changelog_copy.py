@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.checkpoint.changelog import ChangelogReader, LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.errors import CorruptFile
+from holdfast.state.changelogs.changelog import partition_of, partitions_of
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.store.host_lock import renewed
 from holdfast.state.store.store import RocksDBStore
@@ -56,17 +57,18 @@ class ChangelogCopy:
         settings: Settings of RocksDB.
         log: The log.
         groups: The key groups; rows of others are left out.
-        partitions: The partitions with these key groups.
+        max_parallelism: The number of key groups.
     """
 
     def __init__(
-        self, path: str, settings: Mapping[str, str], log: ChangelogReader, groups: KeyGroupRange, partitions: Iterable[int]
+        self, path: str, settings: Mapping[str, str], log: ChangelogReader, groups: KeyGroupRange, max_parallelism: int
     ) -> None:
         self.path = path
         self._settings = settings
         self._log = log
         self._groups = groups
-        self._partitions = list(partitions)
+        self._max_parallelism = max_parallelism
+        self._partitions = list(partitions_of(groups, log.partitions, max_parallelism))
         self.found = os.path.exists(os.path.join(path, "CURRENT"))
         """Whether the host had a copy that can be continued."""
         try:
@@ -164,7 +166,7 @@ class ChangelogCopy:
 
     def _take(self, records: Iterable[LogRecord], before: Mapping[tuple[int, ...], set[str]]) -> None:
         rows: dict[bytes, bytes | None] = {}
-        offsets = self._meta.offsets
+        offsets, count = self._meta.offsets, self._log.partitions
         for partition, offset, content in records:
             if isinstance(content, Row):
                 if not FIRST <= content.key < END:  # it would overwrite the metadata of the copy
@@ -172,7 +174,8 @@ class ChangelogCopy:
                         f"changelog {self._log.id}, partition {partition}, offset {offset}",
                         f"{content.key!r} is the key of no row",
                     )
-                if content.group in self._groups:
+                # Rows from before a change of the number of key groups stay in the partitions of that time.
+                if content.group in self._groups and partition == partition_of(content.group, count, self._max_parallelism):
                     rows[content.key] = content.value
             elif content is not None:
                 key, marker = content

@@ -102,7 +102,7 @@ class KeyedChangelog:
         of the running epoch may be open, nothing else tells when the log is complete.
         """
         self._log.commit(self._uncommitted)
-        self._copy = ChangelogCopy(path, settings, self._log, self._groups, self._partitions)
+        self._copy = ChangelogCopy(path, settings, self._log, self._groups, self._max_parallelism)
         self._filled = self._reach(handles) or self._reach_again(handles)
         self._markers = dict(self.copy.markers)
         if self._contested():

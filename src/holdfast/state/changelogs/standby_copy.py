@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from holdfast.checkpoint.changelog import ChangelogReader
-from holdfast.state.changelogs.changelog import partitions_of
 from holdfast.state.changelogs.changelog_copy import COPY, ChangelogCopy
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.store.host_lock import HostLock, path_of
@@ -73,8 +72,8 @@ class StandbyCopy:
             self._lock.release()
             return False
         log = self._log = self._follow()
-        partitions = partitions_of(self._groups, log.partitions, self._max_parallelism)
-        self._copy = ChangelogCopy(path_of(self._directory, COPY), self._settings, log, self._groups, partitions)
+        path = path_of(self._directory, COPY)
+        self._copy = ChangelogCopy(path, self._settings, log, self._groups, self._max_parallelism)
         return True
 
     def close(self) -> None:
