@@ -77,6 +77,10 @@ def an_error_of_a_delivery_ends_the_job_if_it_lasts(name: str) -> None:
     assert attempts(error) == (1 if name in REFUSALS else 2 if name in OF_A_RECORD else 20)
 
 
+OF_THE_GROUP = {"GROUP_AUTHORIZATION_FAILED"}
+"""What reads given partitions uses no group, and passes this over."""
+
+
 @pytest.mark.parametrize("name", sorted(CODES.keys() - POSITIONS))
 def an_error_of_a_read_ends_the_job_if_it_lasts(name: str) -> None:
     reader = KafkaReader(KafkaSourceOptions(NOWHERE, ("payments",)), "in")
@@ -84,7 +88,7 @@ def an_error_of_a_read_ends_the_job_if_it_lasts(name: str) -> None:
         partition = reader._partitions["payments", 3] = _Partition()
         partition.wanted, partition.position, partition.fetched = True, 17, 17
         message = Message(topic="payments", partition=3, error=KafkaError(CODES[name]))
-        if name not in REFUSALS | DAMAGED | GONE:
+        if name not in (REFUSALS | DAMAGED | GONE) - OF_THE_GROUP:
             return reader._handle(message)  # the client goes on by itself, and says so in the log
         with pytest.raises(HoldfastError, match=r"uid in.*topic payments") as raised:
             reader._handle(message)
@@ -108,7 +112,7 @@ def an_error_of_a_request_ends_the_job_if_it_lasts(name: str) -> None:
     assert attempts(error) == (1 if name in REFUSALS else 20)
 
 
-@pytest.mark.parametrize("name", sorted(CODES.keys() - {"_PARTITION_EOF"}))
+@pytest.mark.parametrize("name", sorted(CODES.keys() - OF_THE_GROUP - {"_PARTITION_EOF"}))
 def an_error_of_a_changelog_ends_the_job_if_it_lasts(name: str) -> None:
     class Reader(KafkaChangelogReader):
         def __init__(self) -> None:
