@@ -123,7 +123,7 @@ def main() -> None:
             try:
                 found = {program: wait_for(closed, servers, program, driver) for program, driver in drivers.items()}
             except AssertionError:
-                print(*(Path(name, f"{program}.log").read_text() for program in PROGRAMS), sep="\n")
+                print(*((directory / f"{program}.log").read_text() for program in PROGRAMS), sep="\n")
                 raise
             finally:
                 for driver in drivers.values():

@@ -336,7 +336,7 @@ def test_two_jobs_are_merged_with_other_numbers_of_key_groups(spark, tmp_path):
 
 def the_windows_of_all_elements_go_on_with_another_number_of_key_groups(spark, tmp_path):
     def build(env):
-        (timed(env, VALUES, 90).count_window_all(7).process(Whole()).uid("windows").sink_to(LedgerSink("out")).uid("out"))
+        timed(env, VALUES, 90).count_window_all(7).process(Whole()).uid("windows").sink_to(LedgerSink("out")).uid("out")
 
     path, _ = saved(build, 3, parallelism=2, budget=90)
     before = list(LEDGERS["out"].values)

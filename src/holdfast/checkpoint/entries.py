@@ -14,6 +14,7 @@ from holdfast.checkpoint.container import pack, unpack
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.ids import NO_CHECKPOINT, NO_POSITION, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import Layer
+from holdfast.checkpoint.metadata import PLAIN_DATA
 from holdfast.checkpoint.parsing import parsing
 from holdfast.checkpoint.stores.log_router import moved_to
 from holdfast.errors import ConfigurationError, IncompatibleState
@@ -146,8 +147,7 @@ def _encode(value: LogEntry | Manifest) -> bytes:
         return _encoder.encode(value)
     except (TypeError, OverflowError, ValueError) as error:
         raise ConfigurationError(
-            f"the checkpoint's metadata cannot be stored: {error}. Watermarks and schemas must be plain data (None, bool, "
-            "64-bit int, float, str in UTF-8, bytes, lists and dicts of these)"
+            f"the checkpoint's metadata cannot be stored: {error}. Watermarks and schemas must be {PLAIN_DATA}"
         ) from error
 
 

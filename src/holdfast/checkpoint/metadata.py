@@ -23,6 +23,7 @@ __all__ = [
     "BROADCAST",
     "CHANNEL_STATE",
     "OWN",
+    "PLAIN_DATA",
     "SPLIT",
     "UNION",
     "WHOLE",
@@ -60,6 +61,8 @@ CHANNEL_STATE = "@channel-state"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+PLAIN_DATA = "plain data (None, bool, 64-bit int, float, str in UTF-8, bytes, lists and dicts of these)"
+"""What the metadata may contain, for errors."""
 
 
 def plain_copy(value: Any, what: str) -> Any:
@@ -83,9 +86,7 @@ def plain_copy(value: Any, what: str) -> Any:
         if (foreign := _foreign(value)) is None:
             return copy
         problem = f"it contains a {foreign.__qualname__}, which would come back as something else"
-    raise ConfigurationError(
-        f"{what} is not plain data (None, bool, 64-bit int, float, str in UTF-8, bytes, lists and dicts of these): {problem}"
-    )
+    raise ConfigurationError(f"{what} is not {PLAIN_DATA}: {problem}")
 
 
 def _foreign(value: Any) -> type | None:
