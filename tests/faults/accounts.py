@@ -83,7 +83,7 @@ def run(version: str) -> None:
     if version != "without audit":
         name = "added" if version == "2" else "audit"
         results = results.key_by(lambda result: result["merchant_id"]).process(Counted(name)).uid(name)
-    results.sink_to(results_sink("accounts", lambda result: result["merchant_id"])).uid("results")
+    results.sink_to(results_sink(lambda result: result["merchant_id"])).uid("results")
     env.execute("accounts")
 
 

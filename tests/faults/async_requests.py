@@ -26,7 +26,7 @@ class Score(AsyncFunction):
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
-    sink = results_sink("async-requests", lambda result: f"{result['kind']} {result['partition']}")
+    sink = results_sink(lambda result: f"{result['kind']} {result['partition']}")
     payments = (
         env.from_source(kafka_source("PAYMENTS_TOPIC"), WatermarkStrategy.no_watermarks(), "payments")
         .uid("payments")

@@ -15,8 +15,8 @@ def kafka_source(topic: str) -> KafkaSource:
     return builder.set_starting_offsets("earliest").build()
 
 
-def results_sink(job: str, key: Callable[[Any], str]) -> KafkaSink:
-    """Results as JSON, exactly once; ``job`` begins the names of its transactions."""
+def results_sink(key: Callable[[Any], str]) -> KafkaSink:
+    """Results as JSON, exactly once; their topic begins the names of the transactions, as each test has one of its own."""
     serializer = (
         KafkaRecordSerializationSchema.builder()
         .set_topic(os.environ["RESULTS_TOPIC"])
@@ -29,6 +29,6 @@ def results_sink(job: str, key: Callable[[Any], str]) -> KafkaSink:
         .set_bootstrap_servers(os.environ["KAFKA"])
         .set_record_serializer(serializer)
         .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix(job)
+        .set_transactional_id_prefix(os.environ["RESULTS_TOPIC"])
         .build()
     )

@@ -39,7 +39,7 @@ class Numbered(KeyedProcessFunction):
 
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
-    sink = results_sink("numbered-payments", lambda result: result["merchant_id"])
+    sink = results_sink(lambda result: result["merchant_id"])
     payments = env.from_source(kafka_source("PAYMENTS_TOPIC"), WatermarkStrategy.no_watermarks(), "payments").uid("payments")
     by_merchant = payments.key_by(lambda record: json.loads(record)["merchant_id"])
     function = Numbered(os.environ["ARMED"], os.path.dirname(os.path.abspath(__file__)))

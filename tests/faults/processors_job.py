@@ -59,7 +59,7 @@ def main() -> None:
         call_mode=os.environ["CALL_MODE"],
     )
     results = numbered.uid("numbered").map(lambda row: row.as_dict()).uid("results")
-    results.sink_to(results_sink("processors", lambda result: result["merchant"]))
+    results.sink_to(results_sink(lambda result: result["merchant"]))
     env.execute("processors")
 
 

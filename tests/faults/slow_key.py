@@ -34,7 +34,7 @@ class Numbered(KeyedProcessFunction):
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.get_checkpoint_config().enable_unaligned_checkpoints()
-    sink = results_sink("slow-key", lambda result: result["key"])
+    sink = results_sink(lambda result: result["key"])
     records = (
         env.from_source(kafka_source("RECORDS_TOPIC"), WatermarkStrategy.no_watermarks(), "records")
         .uid("records")

@@ -86,7 +86,7 @@ def topic(env: StreamExecutionEnvironment, name: str) -> Any:
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
-    sink = results_sink("three-states", lambda result: result["merchant_id"])
+    sink = results_sink(lambda result: result["merchant_id"])
     rules = topic(env, "RULES_TOPIC").broadcast(RULES)
     payments = topic(env, "PAYMENTS_TOPIC").rebalance().map(Numbered()).uid("numbered")
     ruled = payments.key_by(lambda payment: payment["merchant_id"]).connect(rules).process(Ruled()).uid("ruled")
