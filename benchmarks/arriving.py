@@ -29,8 +29,9 @@ from typing import Any
 
 from benchmarks.volume import FILLED, PARALLELISM, ROW, Stored, Subtask, _all, _assigned
 from holdfast.checkpoint.stores.storage import Storage
-from holdfast.state.backends import rocksdb, upkeep
+from holdfast.state.backends import upkeep
 from holdfast.state.backends.compaction import Base
+from holdfast.state.snapshots import lazy_restore
 
 
 class Objects(asyncio.Protocol):
@@ -174,7 +175,7 @@ def _restored(
     number: int, root: Path, host: str, uri: str, rows: int, stored: Stored, keys: int, arriving: bool
 ) -> dict[str, float]:
     if not arriving:
-        rocksdb._LARGE = 1 << 60
+        lazy_restore._LARGE = 1 << 60
     settings = {"s3.endpoint": uri, "s3.access-key": "a", "s3.secret-key": "s", "s3.path.style.access": "true"}
     storage = Counted.open("s3://bucket", settings)
     subtask = Subtask(root, host, rows, PARALLELISM, number, storage)
@@ -186,9 +187,7 @@ def _restored(
         found[f"{name}_s"] = time.perf_counter() - began
         found[f"{name}_mb"] = storage.read / 1e6
         found[f"{name}_cpu_s"] = time.process_time() - cpu
-    files = subtask.backend._local._lazy_restore  # type: ignore[attr-defined]
-    if files is not None:
-        files.wait()
+    subtask.backend._lazy_restore.wait()
     found["all_s"] = time.perf_counter() - began
     found["all_mb"] = storage.read / 1e6
     subtask.run_epoch(subtask.keys[:1])

@@ -14,6 +14,7 @@ import compactions
 import holdfast.state.backends.rocksdb
 import holdfast.state.backends.upkeep
 import holdfast.state.snapshots.lazy_files
+import holdfast.state.snapshots.lazy_restore
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
@@ -69,7 +70,8 @@ def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lo
     print(f"seed {seed}")
     draw = random.Random(seed)
     monkeypatch.setattr(holdfast.state.backends.upkeep, "due", compactions.anything(seed))
-    monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)  # epochs run while files of a base are being fetched
+    # Epochs run while files of a base are being fetched.
+    monkeypatch.setattr(holdfast.state.snapshots.lazy_restore, "_LARGE", 0)
     monkeypatch.setattr(holdfast.state.snapshots.lazy_files, "_LEAST", 1)
     data = records(seed, 300, keys=20)
     LEDGERS["out"].committed.clear()

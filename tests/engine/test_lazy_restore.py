@@ -14,8 +14,10 @@ import pytest
 import holdfast.state.backends.rocksdb
 import holdfast.state.backends.upkeep
 import holdfast.state.cells.row_pieces
+import holdfast.state.rows.lazy_deltas
 import holdfast.state.snapshots.lazy_file
 import holdfast.state.snapshots.lazy_files
+import holdfast.state.snapshots.lazy_restore
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types, WatermarkStrategy
@@ -89,11 +91,11 @@ def soon(handles: Sequence[KeyedHandle], linked: bool, epochs: int, kept: int) -
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabElsewhere]:
     """A job whose driver has died with a base and more in its checkpoint; its local stores are lost."""
-    monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LARGE", 0)
+    monkeypatch.setattr(holdfast.state.snapshots.lazy_restore, "_LARGE", 0)
     monkeypatch.setattr(holdfast.state.snapshots.lazy_files, "_LEAST", 1)
     monkeypatch.setattr(holdfast.state.snapshots.lazy_file, "_GAP", 0)
     monkeypatch.setattr(holdfast.state.backends.upkeep, "due", soon)
-    monkeypatch.setattr(holdfast.state.backends.rocksdb, "_LEAST_DELTA", 1)
+    monkeypatch.setattr(holdfast.state.rows.lazy_deltas, "_LEAST", 1)
     monkeypatch.setattr(holdfast.state.cells.row_pieces, "_LARGE_ROW", 50)
     begin = LazyRestore.begin
     monkeypatch.setattr(LazyRestore, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])

@@ -19,7 +19,9 @@ import holdfast.runtime.driver.savepoints
 import holdfast.state.backends.rocksdb
 import holdfast.state.backends.upkeep
 import holdfast.state.cells.row_pieces
+import holdfast.state.rows.lazy_deltas
 import holdfast.state.snapshots.lazy_files
+import holdfast.state.snapshots.lazy_restore
 import holdfast.state.snapshots.sst
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -156,8 +158,8 @@ def install(directory: str) -> None:
     armed, link = Armed(directory), holdfast.state.snapshots.sst.link_raw
     holdfast.state.snapshots.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)
     (
-        holdfast.state.backends.rocksdb._LARGE,
-        holdfast.state.backends.rocksdb._LEAST_DELTA,
+        holdfast.state.snapshots.lazy_restore._LARGE,
+        holdfast.state.rows.lazy_deltas._LEAST,
         holdfast.state.snapshots.lazy_files._LEAST,
     ) = 0, 1, 1
     holdfast.state.cells.row_pieces._LARGE_ROW, holdfast.state.cells.row_pieces._HEAD_SHARE = 1, 0

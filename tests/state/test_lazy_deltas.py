@@ -74,8 +74,8 @@ class Deltas(Remote):
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deltas]:
-    monkeypatch.setattr(rocksdb, "_LARGE", 0)
-    monkeypatch.setattr(rocksdb, "_LEAST_DELTA", 16 << 10)
+    monkeypatch.setattr("holdfast.state.snapshots.lazy_restore._LARGE", 0)
+    monkeypatch.setattr(lazy_deltas, "_LEAST", 16 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(lazy_deltas, "_GAP", 0)
     monkeypatch.setattr(keyed_state, "_PORTION", 64 << 20)
@@ -108,10 +108,10 @@ def a_read_fetches_the_pieces_that_it_needs(remote: Deltas):
     for _ in range(2):
         remote.change([1, 2], EPOCHS)
         remote.checkpoint()
-    assert remote.lazy is not None
+    assert remote.lazy.incomplete
     remote.arrive()
     remote.checkpoint()
-    assert remote.lazy is None
+    assert not remote.lazy.incomplete
     remote.check()
     assert remote.state.restored_memory() == 0
 

@@ -104,15 +104,13 @@ class Remote(Backend):
         return [file for file in handles[-1].base if isinstance(file, RawFile) and file.name.endswith(self.values)]
 
     @property
-    def lazy(self) -> LazyRestore | None:
-        found: LazyRestore | None = self.backend._local._lazy_restore  # type: ignore[attr-defined]
-        return found
+    def lazy(self) -> LazyRestore:
+        return self.backend._lazy_restore
 
     def arrive(self) -> None:
         """Let everything arrive."""
         self.bucket.let_through.set()
-        if self.lazy is not None:
-            self.lazy.wait()
+        self.lazy.wait()
 
     def damage(self, file: RawFile | IndexedFile, at: float) -> None:
         data = bytearray(self.bucket.objects[file.path])
@@ -131,7 +129,7 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(blob_files, "_FILE_SIZE", 256 << 10)
     monkeypatch.setattr(blob_file, "_CHUNK", 4 << 10)
     monkeypatch.setattr(blob_parts, "_GAP", 0)
-    monkeypatch.setattr(rocksdb, "_LARGE", 0)
+    monkeypatch.setattr("holdfast.state.snapshots.lazy_restore._LARGE", 0)
     monkeypatch.setattr(sparse_file, "_MOST_IN_PART", 32 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(rocksdb, "_LEAST_FILE", 256 << 10)
@@ -160,7 +158,7 @@ def restored(remote: Remote) -> None:
     remote.bucket.let_through.clear()
     remote.bucket.ranges.clear()
     remote.restart(elsewhere=True)
-    assert remote.lazy is not None
+    assert remote.lazy._files
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -205,10 +203,10 @@ def a_read_fetches_the_blocks_that_it_needs(remote: Remote):
     assert len(remote.bucket.ranges) - before < 20, "Bloom filters tell that there are no such keys"
     remote.rewrite()
     remote.checkpoint()
-    assert remote.lazy is not None
+    assert remote.lazy.incomplete
     remote.arrive()
     remote.checkpoint()
-    assert remote.lazy is None
+    assert not remote.lazy.incomplete
     remote.check()
     remote.restart()
     assert remote.backend.reused
@@ -250,11 +248,11 @@ def a_scan_of_few_rows_fetches_them_and_a_long_one_waits(remote: Remote):
     table = remote.spaces[False].table()
     rows = table.stored_rows()
     next(rows)
-    assert not remote.lazy.complete  # type: ignore[union-attr]
+    assert not remote.lazy.complete
     table.store.write([(table.prefix + b"\0\0\0", b"")])  # an iteration sees the store as of its first step
     threading.Timer(0.2, remote.bucket.let_through.set).start()
     assert sum(1 for _ in rows) == KEYS - 1
-    assert remote.lazy.complete  # type: ignore[union-attr]
+    assert remote.lazy.complete
 
 
 def a_base_waits_until_all_files_are_there(remote: Remote, monkeypatch: pytest.MonkeyPatch):
@@ -299,7 +297,6 @@ def a_killed_process_leaves_a_store_that_is_reused_only_if_it_is_complete(remote
     remote.bucket.let_through.set()
     left = remote.root / "left"
     arriving = remote.lazy
-    assert arriving is not None
     if not complete:
         arriving.close()
     shutil.copytree(remote.directory, left)
@@ -332,7 +329,6 @@ def test_damage_in_a_part_of_a_whole_file_that_is_read_before_the_whole_is_verif
     remote.bucket.held_from = 64 << 10
     restored(remote)
     arriving = remote.lazy
-    assert arriving is not None
     while not all(each.present.has(0, min(remote.bucket.held_from, each.file.size)) for each in arriving._files[:4]):
         time.sleep(0.001)
     threading.Timer(0.2, remote.bucket.let_through.set).start()

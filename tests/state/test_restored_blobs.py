@@ -15,7 +15,7 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state.backends import rocksdb, upkeep
+from holdfast.state.backends import upkeep
 from holdfast.state.backends.compaction import Base
 from holdfast.state.keys.key_groups import KeyGroupRange, key_group_range
 from holdfast.state.store import blob_files
@@ -206,14 +206,14 @@ def test_subtasks_are_joined(stored: Stored, monkeypatch: pytest.MonkeyPatch) ->
 def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     if stored.bucket is None:
         pytest.skip("files of a directory are linked")
-    monkeypatch.setattr(rocksdb, "_LARGE", 0)
+    monkeypatch.setattr("holdfast.state.snapshots.lazy_restore._LARGE", 0)
     monkeypatch.setattr("holdfast.state.snapshots.lazy_files._LEAST", 16 << 10)
     total = stored.base_bytes()
     stored.bucket.let_through.clear()
     stored.bucket.read = 0
     stored.restart(elsewhere=True)
-    lazy_restore = stored.backend._local._lazy_restore  # type: ignore[attr-defined]
-    assert lazy_restore is not None
+    lazy_restore = stored.backend._lazy_restore
+    assert lazy_restore.incomplete
     assert stored.bucket.read < total / 10
     stored.read_some(TURNS, [1, 2, 3, 5000, 11_999])
     assert stored.bucket.read < total / 5
@@ -231,7 +231,7 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
     stored.check(turns)
     stored.base(monkeypatch)
     stored.restart(elsewhere=True)
-    lazy_restore = stored.backend._local._lazy_restore  # type: ignore[attr-defined]
+    lazy_restore = stored.backend._lazy_restore
     lazy_restore.wait()
     stored.check(turns)
 
@@ -240,7 +240,7 @@ def test_values_are_read_while_their_files_arrive(stored: Stored, monkeypatch: p
 @pytest.mark.parametrize("arrives", [False, True])
 def test_a_damaged_file_is_named(stored: Stored, monkeypatch: pytest.MonkeyPatch, at: float, arrives: bool) -> None:
     if arrives:
-        monkeypatch.setattr(rocksdb, "_LARGE", 0)
+        monkeypatch.setattr("holdfast.state.snapshots.lazy_restore._LARGE", 0)
         monkeypatch.setattr("holdfast.state.snapshots.lazy_files._LEAST", 16 << 10)
     damaged = stored.blob_files()[1]
     if stored.bucket is None:
@@ -259,15 +259,13 @@ def test_a_damaged_file_is_named(stored: Stored, monkeypatch: pytest.MonkeyPatch
 
 def restart_and_check(stored: Stored) -> None:
     stored.restart(elsewhere=True)
-    lazy_restore = stored.backend._local._lazy_restore  # type: ignore[attr-defined]
-    if lazy_restore is not None:
-        lazy_restore.begin()
+    lazy_restore = stored.backend._lazy_restore
+    lazy_restore.begin()
     stored.check(TURNS)
     linked = stored.backend._local._linked  # type: ignore[attr-defined]
     if linked is not None and linked._thread is not None:
         linked._thread.join()
-    if lazy_restore is not None:
-        lazy_restore.wait()
+    lazy_restore.wait()
     stored.checkpoint()
 
 

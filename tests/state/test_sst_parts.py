@@ -25,6 +25,7 @@ from holdfast.state.snapshots.sst import clip_store, fetch, sections_in, write_c
 from holdfast.state.snapshots.sst_format import Metaindex
 from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, SstReader, fetch_parts
 from holdfast.state.store import blob_files
+from holdfast.state.store.incomplete_store import IncompleteStore
 from holdfast.state.store.store import RocksDBStore, rocksdb_settings
 from holdfast.state.stored.layout import END, FIRST, after, group_prefix, group_range, section
 from holdfast.testing.memory_store import MemoryStore
@@ -112,7 +113,7 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
         shutil.copytree(origin.path, path := tmp_path / f"part-{turn}")
         arriving = LazyFiles(origin.storage, str(path), lambda error, _: error, lazy := LazyRestore())
         assert all(arriving.take(file) for file in origin.files)
-        with closing(RocksDBStore(str(path), origin.settings, compacts=False, lazy=arriving)) as store:
+        with closing(IncompleteStore(str(path), origin.settings, arriving)) as store:
             for _ in range(4):
                 if pick.random() < 0.5:
                     wanted = [

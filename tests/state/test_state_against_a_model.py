@@ -18,7 +18,7 @@ from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state.backends import compaction, delta_merge, rocksdb, upkeep
+from holdfast.state.backends import compaction, delta_merge, upkeep
 from holdfast.state.cells import codec, entries, large_values, row_pieces
 from holdfast.state.rows import keyed_state, table
 from holdfast.state.snapshots import blob_parts, lazy_file, lazy_files
@@ -312,7 +312,7 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows
     monkeypatch.setattr(entries, "_CHUNK", 2)
-    monkeypatch.setattr(rocksdb, "_LARGE", 0)  # files of a base arrive while the state is used
+    monkeypatch.setattr("holdfast.state.snapshots.lazy_restore._LARGE", 0)  # files of a base arrive while the state is used
     monkeypatch.setattr(lazy_files, "_LEAST", 1)
     monkeypatch.setattr(lazy_file, "_GAP", 0)
     monkeypatch.setattr(blob_files, "_LEAST", 512)  # each run has its own

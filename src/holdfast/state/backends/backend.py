@@ -15,10 +15,8 @@ from holdfast.checkpoint.handles import Handle, LogRange, kept_inline_limit
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.config_values import parse_memory_size
-from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.keyed_state import KeyedState
-from holdfast.state.rows.lazy_deltas import LazyDeltas
 from holdfast.state.store.store import rocksdb_settings
 from holdfast.state.stored.schema import OperatorSchema
 
@@ -106,8 +104,6 @@ class LocalStore(Protocol):
     """Whether `open` could reuse the store left on this host."""
     complete: bool
     """Whether `open` has restored all of the state, so that nothing is left to replay."""
-    changelog: KeyedChangelog | None
-    """Writes the state's changelog."""
     migrated: str
     """The `OperatorSchema.evolved` up to which all rows in the store have been rewritten."""
 
@@ -119,16 +115,6 @@ class LocalStore(Protocol):
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
         """
-
-    @property
-    def fetching(self) -> bool:
-        """Whether files of the restored checkpoint are still being fetched, so that later checkpoints must refer to them."""
-
-    def lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
-        """Leave the rows of these deltas to be fetched while the job runs. None: read all of them now."""
-
-    def begin_fetching(self) -> None:
-        """Begin to fetch the rest of the restored files in the background."""
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
         """The deltas whose rows the store may lack."""
@@ -149,8 +135,11 @@ class LocalStore(Protocol):
         that covers them can begin.
         """
 
-    def completed(self) -> None:
-        """An epoch since `open` is complete."""
+    def completed(self, handles: Sequence[KeyedHandle], *, incomplete: bool) -> None:
+        """An epoch since `open` is complete, with these handles.
+
+        ``incomplete``: files of the restored checkpoint are still being fetched.
+        """
 
     def check(self) -> None:
         """Raise an error found in files that `open` has not read or fetched.

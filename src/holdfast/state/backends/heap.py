@@ -9,7 +9,6 @@ from holdfast.checkpoint.handles import Handle, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.state.backends.backend import HEAP, Place, StateBackendSettings, clip
-from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.snapshots.sst import copy_base, slicing
 from holdfast.state.store.ordered import OrderedStore, SortedMemory
@@ -24,9 +23,7 @@ class HeapStore:
 
     reused = False
     complete = False
-    changelog: KeyedChangelog | None = None
     migrated = ""
-    fetching = False
 
     def __init__(self, place: Place, settings: StateBackendSettings) -> None:
         self._place = place
@@ -67,14 +64,8 @@ class HeapStore:
         """Do nothing: memory does not outlive the process, and a base reads the rows from memory."""
         return iter(())
 
-    def completed(self) -> None:
+    def completed(self, handles: Sequence[KeyedHandle], *, incomplete: bool) -> None:
         """Do nothing: nothing runs in the background."""
-
-    def lazy_deltas(self, deltas: Sequence[Handle]) -> None:
-        """None: all deltas are read now, because rows in memory are decoded."""
-
-    def begin_fetching(self) -> None:
-        """Do nothing: everything has been read."""
 
     def check(self) -> None:
         """Do nothing: everything has been read."""

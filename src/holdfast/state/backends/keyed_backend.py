@@ -22,7 +22,6 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.stores.in_parallel import in_parallel
 from holdfast.state.backends.backend import (
-    HEAP,
     PART,
     ROCKSDB,
     LocalStore,
@@ -38,9 +37,12 @@ from holdfast.state.backends.heap import HeapDump, HeapStore
 from holdfast.state.backends.part_store import PartStore
 from holdfast.state.backends.rocksdb import RocksDBFiles, RocksDBLocalStore
 from holdfast.state.backends.upkeep import Checkpoint, Flush, Migrate, Store, Upkeep
+from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
 from holdfast.state.keys.key_groups import KeyGroupRange
 from holdfast.state.rows.keyed_state import KeyedState
 from holdfast.state.rows.lazy_deltas import LazyDeltas, LazyRows
+from holdfast.state.snapshots.lazy_restore import LazyRestore
+from holdfast.state.stored.damage import naming
 from holdfast.state.stored.delta import Change
 from holdfast.state.stored.delta_files import DeltaFiles
 from holdfast.state.stored.schema import OperatorSchema
@@ -63,32 +65,28 @@ NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
 _Changes = tuple[Change, Sequence[LazyRows]]
 """The changes of a section, and those whose rows are fetched lazily."""
-_Parts = tuple[LocalStore, DeltaFiles, Materialisation]
-
-
-def _heap(place: Place, settings: StateBackendSettings) -> _Parts:
-    return HeapStore(place, settings), DeltaFiles(place.storage, settings.inline_bytes), HeapDump(place.storage)
-
-
-def _rocksdb(place: Place, settings: StateBackendSettings) -> _Parts:
-    local = RocksDBLocalStore(place, settings)
-    return local, DeltaFiles(place.storage, settings.inline_bytes), RocksDBFiles(place.storage, local, place, settings)
-
-
-def _part(place: Place, settings: StateBackendSettings) -> _Parts:
-    return PartStore(place, settings), DeltaFiles(place.storage, settings.inline_bytes), HeapDump(place.storage)
-
-
-_BACKENDS: dict[str, Callable[[Place, StateBackendSettings], _Parts]] = {HEAP: _heap, ROCKSDB: _rocksdb, PART: _part}
 
 
 class KeyedStateBackend:
-    """The keyed state of one subtask of an operator: local store, deltas and bases."""
+    """The keyed state of one subtask of an operator: local store, deltas and bases, and its changelog, if it has one."""
+
+    _local: LocalStore
+    _bases: Materialisation
 
     def __init__(self, place: Place, settings: StateBackendSettings, uploads: ThreadPoolExecutor) -> None:
         self._place = place
         self._uploads = uploads
-        self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
+        self._deltas = DeltaFiles(place.storage, settings.inline_bytes)
+        self._lazy_restore = LazyRestore()
+        self._changelog = None
+        if (changelog := place.changelog) is not None:
+            self._changelog = KeyedChangelog(changelog, place.where, place.groups, place.max_parallelism, place.uncommitted)
+        if settings.kind == ROCKSDB:
+            self._local = local = RocksDBLocalStore(place, settings, self._lazy_restore, self._changelog)
+            self._bases = RocksDBFiles(place.storage, local, place, settings)
+        else:
+            self._local = PartStore(place, settings) if settings.kind == PART else HeapStore(place, settings)
+            self._bases = HeapDump(place.storage)
         self._upkeep = Upkeep(settings.kept_inline_bytes, self._bases.kind)
         self._pending: Future[list[Handle]] | None = None
         """The base or merge being stored."""
@@ -142,13 +140,20 @@ class KeyedStateBackend:
                 for dump in handle.base:
                     if isinstance(dump, IndexedFile):
                         self._apply(self._read(groups, None, dump), groups)
-            lazy = self._local.lazy_deltas(deltas)
+            lazy = self._lazy_deltas(deltas)
             small = lazy is not None or all(size_of(delta) <= _SMALL for delta in deltas)
             for changes in in_parallel(partial(self._read, groups, lazy), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
         self.state.applied()
-        self._local.begin_fetching()
+        self._lazy_restore.begin()
         self._upkeep.replayed(self.state.restored_memory())
+
+    def _lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
+        if self._bases.kind != ROCKSDB:  # rows in memory are decoded
+            return None
+        place = self._place
+        named = naming(place.where, lambda: self.state.schema)
+        return LazyDeltas.of(deltas, place.storage, place.directory, self._lazy_restore, named)
 
     def _read(self, groups: KeyGroupRange, lazy: LazyDeltas | None, delta: Handle) -> Iterable[_Changes]:
         """The changes of a delta, which is read and verified unless it is mapped or lazy."""
@@ -168,8 +173,8 @@ class KeyedStateBackend:
 
     def begin_epoch(self, epoch: Epoch, committed: CheckpointId) -> None:
         """Begin an epoch. ``committed``: the last checkpoint whose output is committed."""
-        if self._local.changelog is not None:
-            self._local.changelog.begin(self.state, epoch, committed)
+        if self._changelog is not None:
+            self._changelog.begin(self.state, epoch, committed)
 
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
         """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint.
@@ -181,8 +186,8 @@ class KeyedStateBackend:
         adopted = self._adopt()
         *others, own = self._upkeep.handles
         changes = self.state.collect()
-        if self._local.changelog is not None:
-            self._local.changelog.append(self.state, changes)
+        if self._changelog is not None:
+            self._changelog.append(self.state, changes)
         self.written = 0
         deltas = own.deltas
         if changes:
@@ -196,23 +201,22 @@ class KeyedStateBackend:
 
     def prepare_commit(self, handles: Sequence[KeyedHandle]) -> list[Any]:
         """Prepare the changelog's transaction; returns its committables. ``handles``: the snapshot's."""
-        changelog = self._local.changelog
-        return [] if changelog is None else changelog.prepare(self.state, handles)
+        return [] if self._changelog is None else self._changelog.prepare(self.state, handles)
 
     def completed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
         """The epoch's checkpoint (``handles``) is complete: its rows may enter the store; a base or a merge may begin."""
-        self._local.follow(handles)
-        self._local.completed()
-        if self._local.changelog is not None:
-            self._local.changelog.completed()
+        incomplete = self._lazy_restore.incomplete
+        self._local.completed(handles, incomplete=incomplete)
+        if self._changelog is not None:
+            self._changelog.completed()
         self.state.completed()
         self.bound()
-        step = self._upkeep.completed(self._checkpoint(handles, epoch))
+        step = self._upkeep.completed(self._checkpoint(handles, epoch, incomplete))
         while step is not None:
             step = self._carry_out(step, handles, new_path)
 
-    def _checkpoint(self, handles: list[KeyedHandle], epoch: Epoch) -> Checkpoint:
-        if self._local.fetching:
+    def _checkpoint(self, handles: list[KeyedHandle], epoch: Epoch, incomplete: bool) -> Checkpoint:
+        if incomplete:
             return Checkpoint(epoch, handles, fetching=True, changed=self.state.touched_memory)
         return Checkpoint(
             epoch,

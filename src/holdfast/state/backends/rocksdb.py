@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
 
@@ -18,16 +18,14 @@ import msgspec
 import xxhash
 
 from holdfast.checkpoint.files import is_link, store_raw
-from holdfast.checkpoint.handles import Handle, IndexedFile, RawFile
+from holdfast.checkpoint.handles import Handle, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.stores.storage import Storage
-from holdfast.errors import CorruptFile
 from holdfast.state.backends.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of, size_of
 from holdfast.state.changelogs.changelog_copy import COPY
 from holdfast.state.changelogs.keyed_changelog import KeyedChangelog
 from holdfast.state.rows.keyed_state import KeyedState
-from holdfast.state.rows.lazy_deltas import LazyDeltas
 from holdfast.state.snapshots.lazy_files import LazyFiles
 from holdfast.state.snapshots.lazy_restore import LazyRestore
 from holdfast.state.snapshots.linked_files import LinkedFiles
@@ -43,8 +41,9 @@ from holdfast.state.snapshots.sst import (
     write_contents,
 )
 from holdfast.state.store.host_lock import HostLock, abandoned, new_path, path_of, renewed
+from holdfast.state.store.incomplete_store import IncompleteStore
 from holdfast.state.store.store import RocksDBStore
-from holdfast.state.stored.damage import with_states
+from holdfast.state.stored.damage import naming
 from holdfast.state.stored.schema import OperatorSchema
 from holdfast.state.timers.timers import TIMER_BYTES
 
@@ -66,10 +65,6 @@ _MOST_RESTORED = 2
 """Memory limit of a restore, in cache budgets. The rows it leaves in memory are flushed over the next epochs."""
 _PORTION = 4 << 20
 """Bytes of such rows to flush at a time."""
-_LARGE = 32 << 20
-"""Size in bytes from which bases, and the deltas taken together, are restored lazily."""
-_LEAST_DELTA = 1 << 20
-"""Smallest delta that is restored lazily, in bytes."""
 _SORTING_PATIENCE = 120.0
 """Seconds to wait for RocksDB to compact level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
@@ -104,7 +99,17 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 class RocksDBLocalStore:
     """The life cycle of one subtask's RocksDB on this host."""
 
-    def __init__(self, place: Place, settings: StateBackendSettings) -> None:
+    def __init__(
+        self, place: Place, settings: StateBackendSettings, lazy_restore: LazyRestore, changelog: KeyedChangelog | None
+    ) -> None:
+        """Prepare; `open` opens the store.
+
+        Args:
+            place: The owner of the state and its locations.
+            settings: The settings of the backend.
+            lazy_restore: Fetches what `open` leaves to be fetched while the job runs.
+            changelog: The changelog that the state may be restored from.
+        """
         self._place = place
         self._settings = settings
         self._lock = HostLock(place.directory)
@@ -116,16 +121,14 @@ class RocksDBLocalStore:
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self._linked: LinkedFiles | None = None
-        self._lazy_restore: LazyRestore | None = None
-        """The part of the checkpoint that the store lacks."""
+        self._lazy_restore = lazy_restore
         self.reused = False
         self.complete = False
-        self.changelog = None
-        if (changelog := place.changelog) is not None:
-            self.changelog = KeyedChangelog(changelog, place.where, place.groups, place.max_parallelism, place.uncommitted)
+        self._changelog = changelog
         self.migrated = ""
         self._schema: Callable[[], OperatorSchema | None] = lambda: None
         """Returns the schema of the state."""
+        self._named = naming(place.where, lambda: self._schema())
         self._evolved: Callable[[], str] = lambda: ""
         """Returns the `OperatorSchema.evolved` of the state."""
         self._followed: Sequence[KeyedHandle] = ()
@@ -171,11 +174,11 @@ class RocksDBLocalStore:
             path = new_path(directory, _PRIVATE)
             copy = f"{path}-{COPY}"
             log.warning("another process holds the local store in %s; using %s instead", directory, path)
-        if self.changelog is not None and self.changelog.restore(copy, self._settings.rocksdb, handles):
+        if self._changelog is not None and self._changelog.restore(copy, self._settings.rocksdb, handles):
             path = renewed(path)
-            self.changelog.link(path)
+            self._changelog.link(path)
             self._foreign = self._lineage(handles)
-            self.reused, self.complete = self.changelog.found, True
+            self.reused, self.complete = self._changelog.found, True
             return RocksDBStore(path, self._settings.rocksdb)
         if os.path.exists(os.path.join(path, "CURRENT")) and not LazyFiles.marked(path):
             try:
@@ -212,16 +215,17 @@ class RocksDBLocalStore:
         lazy: LazyFiles | None = None
         if bases:
             groups = clip(bases[0], place.groups)
-            if sum(map(size_of, bases[0].base)) >= _LARGE:
-                self._lazy_restore = LazyRestore()
+            if self._lazy_restore.pays(sum(map(size_of, bases[0].base))):
                 lazy = LazyFiles(place.storage, path, self._named, self._lazy_restore)
             base = fetch(place.storage, bases[0], path, groups, lazy)
             self.files = base.files
             if lazy is not None and not lazy.any():
-                lazy = self._lazy_restore = None
-        self._compaction_off = lazy is not None
-        settings, compacts = self._settings.rocksdb, lazy is None
-        store = RocksDBStore(path, settings, compacts=compacts, lazy=lazy, explain=self._link(path))
+                lazy = None
+        if lazy is None:
+            store = RocksDBStore(path, self._settings.rocksdb, explain=self._link(path))
+        else:
+            store = IncompleteStore(path, self._settings.rocksdb, lazy, explain=self._link(path))
+            self._compaction_off = True
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
         try:
             if bases:
@@ -240,12 +244,6 @@ class RocksDBLocalStore:
         files = [file for file in self.files if shared(file.name)]
         self._linked = LinkedFiles(self._place.storage, path, files, self._named)
         return self._linked.explain
-
-    def _named(self, error: CorruptFile, states: Container[int]) -> CorruptFile:
-        """The error of a file, naming the states in it; a `holdfast.state.stored.damage.Naming`."""
-        schema = self._schema()
-        names = {} if schema is None else {each.id: name for name, each in schema.states.items()}
-        return with_states(error, states, self._place.where, names)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Record in the store the bases it continues, the last delta whose rows it may hold, and the types of its rows."""
@@ -316,44 +314,23 @@ class RocksDBLocalStore:
         self.migrated = meta.migrated
         return not known[lineage] or known[lineage] in _deltas(handles)
 
-    def completed(self) -> None:
-        """Start the background work that waits for a complete epoch."""
+    def completed(self, handles: Sequence[KeyedHandle], *, incomplete: bool) -> None:
+        """Follow the handles; start the background work that waits for a complete epoch, or for complete files."""
+        self.follow(handles)
         if self._linked is not None:
             self._linked.begin()
         if self._built:
             self._built = False
             self.store.flush(wait=False)
-        if self._lazy_restore is not None and self._lazy_restore.complete:
-            self._lazy_restore = self.store.lazy = None
-        if self._compaction_off and self._lazy_restore is None:
+        if self._compaction_off and not incomplete:
             self._compaction_off = False
             self.store.compact_from_now_on()
 
-    @property
-    def fetching(self) -> bool:
-        """Whether files of the restored checkpoint are still being fetched."""
-        return self._lazy_restore is not None
-
-    def lazy_deltas(self, deltas: Sequence[Handle]) -> LazyDeltas | None:
-        """Leave the rows of these deltas to be fetched while the job runs. None: read all of them now."""
-        storage = self._place.storage
-        large = [each for each in deltas if isinstance(each, IndexedFile) and each.size >= _LEAST_DELTA]
-        if not large or sum(map(size_of, large)) < _LARGE or storage.local_path(large[0].path) is not None:
-            return None
-        if self._lazy_restore is None:
-            self._lazy_restore = LazyRestore()
-        return LazyDeltas(storage, self._place.directory, large, self._lazy_restore, self._named)
-
-    def begin_fetching(self) -> None:
-        """Begin to fetch the rest of the restored files."""
-        if self._lazy_restore is not None:
-            self._lazy_restore.begin()
-
     def check(self) -> None:
         """Raise an error found in files that `open` left unread or unfetched."""
-        for files in (self._linked, self._lazy_restore):
-            if files is not None:
-                files.check()
+        self._lazy_restore.check()
+        if self._linked is not None:
+            self._linked.check()
         if self.store.damaged:  # a function may have caught the error
             raise OSError(f"the local store {self.store.path} failed in this epoch")
 
@@ -373,12 +350,12 @@ class RocksDBLocalStore:
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
-        for files in (self._linked, self._lazy_restore):
-            if files is not None:
-                files.close()
+        self._lazy_restore.close()
+        if self._linked is not None:
+            self._linked.close()
         try:
-            if self.changelog is not None:
-                self.changelog.close(keep=not self._private)
+            if self._changelog is not None:
+                self._changelog.close(keep=not self._private)
             if store is not None:
                 store.close()
         finally:  # closing a store that failed may fail, too

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.handles import Handle, IndexedFile
 from holdfast.checkpoint.stores.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.cells.row_pieces import encoded_rows, keys_of_head
@@ -35,6 +35,8 @@ _MOST_IN_RUN = 1 << 20
 """Limit of a range read that a lookup waits for, in bytes."""
 _MOST_IN_PART = 8 << 20
 """Limit of a range read in the background, in bytes."""
+_LEAST = 1 << 20
+"""Smallest delta that is fetched lazily, in bytes."""
 
 
 class LazyRows:
@@ -233,6 +235,15 @@ class LazyDeltas:
             at += delta.size
         for each in reversed(self._deltas.values()):  # the newest rows are the most likely to be needed
             lazy_restore.expect(each)
+
+    @staticmethod
+    def of(
+        deltas: Sequence[Handle], storage: Storage, directory: str, lazy_restore: LazyRestore, named: Naming
+    ) -> LazyDeltas | None:
+        """Those of these deltas whose rows should be fetched while the job runs. None: read all of them now."""
+        large = [each for each in deltas if isinstance(each, IndexedFile) and each.size >= _LEAST]
+        lazily = large and lazy_restore.pays(sum(each.size for each in large)) and storage.local_path(large[0].path) is None
+        return LazyDeltas(storage, directory, large, lazy_restore, named) if lazily else None
 
     def __contains__(self, path: str) -> bool:
         return path in self._deltas

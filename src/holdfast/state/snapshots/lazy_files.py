@@ -112,6 +112,11 @@ class LazyFiles:
 
     # what the store needs
 
+    @property
+    def complete(self) -> bool:
+        """Whether all files are complete."""
+        return self._lazy_restore.complete
+
     def need_keys(self, keys: Iterable[bytes]) -> None:
         """Fetch the blocks that may hold these keys.
 

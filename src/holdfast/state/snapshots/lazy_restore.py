@@ -13,6 +13,8 @@ from holdfast.checkpoint.stores.in_parallel import in_parallel
 
 __all__ = ["LazyRestore", "PendingFile"]
 
+_LARGE = 32 << 20
+"""Size in bytes from which a base, and the deltas taken together, are restored lazily."""
 _AT_ONCE = 32
 """Concurrent range reads of a lookup."""
 _THREADS = 4
@@ -56,6 +58,16 @@ class LazyRestore:
         self.complete = False
         """Whether all files are complete and verified."""
 
+    @staticmethod
+    def pays(size: int) -> bool:
+        """Whether a base, or deltas, of this size should be restored lazily."""
+        return size >= _LARGE
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether there are files that have not been fetched and verified."""
+        return bool(self._files) and not self.complete
+
     def expect(self, file: PendingFile) -> None:
         """Add a file; called before `begin`."""
         self._files.append(file)
@@ -90,7 +102,7 @@ class LazyRestore:
     def begin(self) -> None:
         """Begin to fetch all files in the background."""
         with self._changed:
-            if self._begun or self._stopped:
+            if self._begun or self._stopped or not self._files:
                 return
             self._begun = True
             self._left = len(self._files)
@@ -138,9 +150,9 @@ class LazyRestore:
         """
         self.begin()
         with self._changed:
-            self._changed.wait_for(lambda: self.complete or self._stopped or self._failure is not None)
+            self._changed.wait_for(lambda: not self.incomplete or self._stopped or self._failure is not None)
         self.check()
-        if not self.complete:
+        if self.incomplete:
             raise OSError("the local store was closed before all files of the checkpoint were there")
 
     def check(self) -> None:

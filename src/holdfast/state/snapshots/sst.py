@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -33,7 +32,7 @@ from holdfast.state.snapshots.sst_parts import KeyRange, KeyRanges, fetch_parts
 from holdfast.state.store.blob_file import SUFFIX
 from holdfast.state.store.ordered import OrderedStore
 from holdfast.state.store.store import RocksDBStore
-from holdfast.state.stored.damage import with_states
+from holdfast.state.stored.damage import naming
 from holdfast.state.stored.layout import END, FIRST, META, after, group_range, section_of
 from holdfast.state.stored.schema import OperatorSchema
 
@@ -234,7 +233,7 @@ def copy_base(
     path = tempfile.mkdtemp(prefix=BASE_PREFIX, dir=directory)
     try:
         base = fetch(storage, handle, path, groups)
-        explain = LinkedFiles(storage, path, base.files, partial(with_states, where=where, names={})).explain
+        explain = LinkedFiles(storage, path, base.files, naming(where, lambda: None)).explain
         store = RocksDBStore(path, settings, explain=explain)
         try:
             rows = chain.from_iterable(store.scan(*each) for each in _ranges(store, base, groups, sliced))

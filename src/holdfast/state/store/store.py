@@ -32,12 +32,11 @@ from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
 from holdfast.state.store.blob_file import with_stubs
-from holdfast.state.store.blob_files import BlobFiles, ValueSeparation, blobs_in
-from holdfast.state.store.incomplete_files import IncompleteFiles
+from holdfast.state.store.blob_files import BlobFiles, ValueSeparation
 from holdfast.state.store.ordered import NO_STUBS
 from holdfast.state.stored.layout import END, META
 
-__all__ = ["RocksDBStore", "rocksdb_settings"]
+__all__ = ["RocksDBStore", "rocksdb_settings", "rows_from"]
 
 T = TypeVar("T")
 
@@ -86,8 +85,8 @@ _LITTLE = 8 << 20
 """Bytes of rows that are flushed quickly."""
 _LEVEL_0_FILES = 8
 """Level-0 files that start a compaction: half of level 1, so that each of them causes fewer bytes to be rewritten."""
-_PART, _LAZY_PART = 16, 512
-"""Rows of a scan whose values are read at once, after a smaller start: usually, and while files are still being fetched."""
+_PART = 16
+"""Rows of a scan whose values are read at once, after a smaller start."""
 _BUFFER_FILTER_SHARE = 0.1
 """The size of a write buffer's Bloom filter, as a fraction of the buffer."""
 _LEVELS = 7
@@ -179,7 +178,6 @@ class RocksDBStore:
         *,
         compacts: bool = True,
         read_only: bool = False,
-        lazy: IncompleteFiles | None = None,
         explain: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the store.
@@ -189,14 +187,11 @@ class RocksDBStore:
             settings: Settings of RocksDB.
             compacts: Whether RocksDB compacts it in the background, as after `compact_from_now_on`.
             read_only: Whether it is never written.
-            lazy: Those of its files that are not complete; the store must not compact meanwhile.
             explain: Called when an access fails; may raise a more precise error.
         """
         self.path = path
         self.damaged = False
         """Whether an access failed: the files may be corrupt, or the disk full."""
-        self.lazy = lazy
-        """The incomplete files; None without any."""
         self._ahead = False
         """Whether a flush that `flushed_ahead` started is running."""
         self._explain = explain
@@ -238,8 +233,6 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
         """
-        if self.lazy is not None:
-            self.lazy.need_keys(filter(self._db.key_may_exist, keys))  # asks the Bloom filters
         return self._with_values(self._read(lambda: self._look_up(keys)))
 
     def get_stubs(self, keys: list[bytes], kind: bytes) -> tuple[list[bytes | None], set[int]]:
@@ -248,16 +241,12 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
         """
-        if self.lazy is not None:
-            return self.get_many(keys), set()
         found = self._read(lambda: self._look_up(keys))
         places = with_stubs(found, kind)
         return self._with_values(found), places
 
     def _with_values(self, found: list[bytes | None]) -> list[bytes | None]:
         """Replace the blobs among values of RocksDB by their values."""
-        if self.lazy is not None:
-            self.lazy.need_values(blobs_in(found))
         with self._watched():
             return self._blobs.resolve(found)
 
@@ -265,14 +254,6 @@ class RocksDBStore:
         return self._db[keys]  # type: ignore[no-any-return]
 
     def _read(self, read: Callable[[], T]) -> T:
-        """Read; fetch blocks that turn out to be missing, and read again."""
-        while self.lazy is not None:
-            try:
-                return read()
-            except Exception as error:  # rocksdict raises plain exceptions for everything
-                if not self.lazy.need_block(str(error)):
-                    self.lazy.wait()
-                    break
         with self._watched():
             return read()
 
@@ -293,11 +274,15 @@ class RocksDBStore:
             with self._watched():
                 rows += self._blobs.append(large, stubs)
         self._write(rows, tuple(deletes))
-        if large and self.lazy is None:
-            with self._watched():
-                flush = self._blobs.collect(sum([len(value) for _, value in large]), self._flushed)
-            if flush:
-                self.flush(wait=False)
+        if large:
+            self._collect(sum([len(value) for _, value in large]))
+
+    def _collect(self, written: int) -> None:
+        """Collect garbage of the blob files, in proportion to the bytes of values written."""
+        with self._watched():
+            flush = self._blobs.collect(written, self._flushed)
+        if flush:
+            self.flush(wait=False)
 
     def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
         def write() -> None:
@@ -356,7 +341,11 @@ class RocksDBStore:
             while part := list(islice(rows, most)):
                 held: list[bytes | None] = [data for _, data in part]
                 yield from zip([key for key, _ in part], self._with_values(held))
-                most = min(2 * most, _PART if self.lazy is None else _LAZY_PART)
+                most = min(2 * most, self._part)
+
+    @property
+    def _part(self) -> int:
+        return _PART
 
     def first_key(self, start: bytes, end: bytes) -> bytes | None:
         """The first key in ``[start, end)``."""
@@ -364,23 +353,12 @@ class RocksDBStore:
 
     def _rows(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The content of RocksDB in ``[start, end)``, with blobs."""
-        rows = self._iterator(end)
-        if self.lazy is not None:
-            until = self.lazy.need_range(start, end)
-            yield from self._read(lambda: self._between(start, until))
-            if until == end:
-                return
-            self.lazy.wait()
-            start = until
-        yield from _from(rows, start)
+        return self._iterate(self._iterator(end), start)
+
+    def _iterate(self, rows: Any, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        yield from rows_from(rows, start)
         with self._watched():
             rows.status()  # raises for corrupt data, at which an iterator ends silently
-
-    def _between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        rows = self._iterator(end)
-        found = list(_from(rows, start))
-        rows.status()
-        return found
 
     def _iterator(self, end: bytes) -> Any:
         """An iterator over the present rows before ``end``."""
@@ -399,8 +377,6 @@ class RocksDBStore:
 
     def checkpoint(self, directory: str) -> None:
         """Make a consistent, self-contained copy of the store by hard links."""
-        if self.lazy is not None:
-            self.lazy.wait()
         with self._watched(), self._blobs.pinned() as known:
             Checkpoint(self._db).create_checkpoint(directory)
             self._blobs.link(directory, known)
@@ -491,7 +467,7 @@ def _put_compaction_last() -> None:
                     os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
 
 
-def _from(rows: Any, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+def rows_from(rows: Any, start: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The rows of a RocksDB iterator from ``start`` on; check its status afterwards."""
     rows.seek(start)
     while rows.valid():

@@ -11,10 +11,10 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.stored.schema import ROWS, OperatorSchema
 
-__all__ = ["Naming", "with_content", "with_keyed_content", "with_remedy", "with_states"]
+__all__ = ["Naming", "naming", "with_content", "with_keyed_content", "with_remedy"]
 
 Naming = Callable[[CorruptFile, Container[int]], CorruptFile]
-"""Adds to an error the states in the file, given their ids: `with_states` for one operator."""
+"""Adds to an error the states in the file, given their ids: see `naming`."""
 
 
 def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMetadata, remedy: str = "") -> CorruptFile:
@@ -52,18 +52,22 @@ def with_keyed_content(
     return CorruptFile(error.path, f"{error.reason}; it holds {content}")
 
 
-def with_states(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
-    """Add to the error of a file of keyed state that is being restored what the file holds.
+def naming(where: str, schema: Callable[[], OperatorSchema | None]) -> Naming:
+    """Names what is in files of keyed state that is being restored.
 
     Args:
-        error: The error.
-        states: The ids of the states in the file.
         where: The operator.
-        names: The names of the operator's states, by id.
+        schema: Returns the schema of its state, if it is known.
     """
-    found = [repr(name) for number, name in sorted(names.items()) if number in states]
-    content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
-    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+    def named(error: CorruptFile, states: Container[int]) -> CorruptFile:
+        known = schema()
+        names = {} if known is None else {each.id: name for name, each in known.states.items()}
+        found = [repr(name) for number, name in sorted(names.items()) if number in states]
+        content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
+        return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+    return named
 
 
 def with_remedy(error: CorruptFile, remedy: str) -> CorruptFile:
