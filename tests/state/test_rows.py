@@ -27,7 +27,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState, UserCodeError
-from holdfast.state.cells.codec import RowCodec
+from holdfast.state.cells.codec import RowCodec, packed_array
 from holdfast.state.cells.column import Column
 from holdfast.state.cells.handles import HANDLES, CurrentRow
 from holdfast.state.cells.typed import handle_class
@@ -36,6 +36,11 @@ from holdfast.state.stored.schema import ROWS, OperatorSchema
 
 WHERE = "'count' (uid 'count-1')"
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
+
+
+def encoded(codec: RowCodec, keys: Any, rows: Any) -> bytes:
+    """Rows as a piece of a delta has them."""
+    return packed_array(codec.encode_each(keys, rows, WHERE))
 
 
 class Mean(AggregateFunction):
@@ -71,7 +76,7 @@ def there_and_back(descriptor: Any, value: Any) -> Any:
     """The value after it was stored together with others, and alone."""
     codec = codec_of(descriptor)
     row = [3, value]
-    (many,) = codec.decode_many(["k"], codec.encode_many(["k"], [row], WHERE), codec.schema_id, 1)
+    (many,) = codec.decode_many(["k"], encoded(codec, ["k"], [row]), codec.schema_id, 1)
     alone = codec.decode("k", codec.encode(row), 4)
     assert many[0] == 1
     assert alone[0] == 4
@@ -151,7 +156,7 @@ def a_map_with_keys_of_any_type_comes_back(declared: Any, value: Any):
 def a_value_becomes_what_its_declared_type_makes_of_it(declared: Any, given_value: Any, kept: Any):
     codec = codec_of(ValueStateDescriptor("v", declared), ListStateDescriptor("l", declared))
     row = [0, given_value, [given_value]]
-    codec.encode_many(["k"], [row], WHERE)
+    encoded(codec, ["k"], [row])
     assert row == [0, kept, [kept]]
     assert type(row[1]) is type(kept)
 
@@ -176,7 +181,7 @@ def a_value_that_does_not_fit_is_named_with_its_state_key_and_operator(descripto
     good = ValueStateDescriptor("good", Types.LONG())
     codec = codec_of(good, descriptor)
     with pytest.raises(UserCodeError) as caught:
-        codec.encode_many(["first", ("Pune", 2)], [[0, 1, None], [0, 2, cell]], WHERE)
+        encoded(codec, ["first", ("Pune", 2)], [[0, 1, None], [0, 2, cell]])
     message = str(caught.value)
     assert says in message
     assert "state 'total'" in message
@@ -201,12 +206,12 @@ def a_value_without_a_repr_is_named_with_its_state_key_and_operator():
     codec = codec_of(ValueStateDescriptor("total"))
     for value in (deep, Speechless()):
         with pytest.raises(UserCodeError, match=r"state 'total' cannot be stored .* key 'k'"):
-            codec.encode_many(["k"], [[0, value]], WHERE)
+            encoded(codec, ["k"], [[0, value]])
 
 
 def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
     define = "class P:\n  def __init__(self, a): self.a = a\n"
-    write = "sys.stdout.buffer.write(codec.encode_many(['k'], [[0, P(7)]], 'here'))"
+    write = "sys.stdout.buffer.write(packed_array(codec.encode_each(['k'], [[0, P(7)]], 'here')))"
     read = "print(codec.decode_many(['k'], sys.stdin.buffer.read(), codec.schema_id, 0)[0][1].a)"
     common = (
         "from holdfast.state.cells.codec import *; from holdfast.state.cells.column import *; import sys\n"
@@ -241,7 +246,7 @@ DESCRIPTORS = (
 def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
     codec = codec_of(*DESCRIPTORS)
     given_rows = [[2, *cells] for cells in content]
-    stored = codec.encode_many(range(len(content)), given_rows, WHERE)
+    stored = encoded(codec, range(len(content)), given_rows)
     assert codec.decode_many(["k"], stored, codec.schema_id, 1) == [[1, *cells] for cells in content]
     assert [codec.decode("k", codec.encode(row), 1) for row in given_rows] == [[1, *cells] for cells in content]
 
@@ -318,7 +323,7 @@ def a_value_that_is_stored_can_be_read(declared: Any, value: Any):
     codec = codec_of(ValueStateDescriptor("any", declared))
     row = [0, value]
     try:
-        stored = codec.encode_many(["k"], [row], WHERE)
+        stored = encoded(codec, ["k"], [row])
     except UserCodeError:
         return
     ((_, found),) = codec.decode_many(["k"], stored, codec.schema_id, 1)
@@ -336,10 +341,10 @@ def a_value_that_is_stored_can_be_read(declared: Any, value: Any):
 @given(rows)
 def the_rows_of_states_that_are_declared_late_or_not_at_all_are_kept(content: list[tuple[Any, ...]]):
     first = codec_of(*DESCRIPTORS)
-    stored = first.encode_many(range(len(content)), [[0, *cells] for cells in content], WHERE)
+    stored = encoded(first, range(len(content)), [[0, *cells] for cells in content])
     later = codec_of(schema=schema_of(first))
     raw = later.decode_many(["k"], stored, first.schema_id, 0)
-    assert later.decode_many(["k"], later.encode_many(range(len(raw)), raw, WHERE), later.schema_id, 0) == raw
+    assert later.decode_many(["k"], encoded(later, range(len(raw)), raw), later.schema_id, 0) == raw
     for position, descriptor in enumerate(DESCRIPTORS):
         column = Column.of(descriptor)
         assert later.register(column) == position
@@ -351,7 +356,7 @@ def the_rows_of_states_that_are_declared_late_or_not_at_all_are_kept(content: li
 def a_column_that_is_added_later_is_empty_in_older_rows():
     codec = codec_of(DESCRIPTORS[0])
     old = codec.schema_id
-    one, many = codec.encode([0, 5]), codec.encode_many(["a", "b"], [[0, 5], [0, 6]], WHERE)
+    one, many = codec.encode([0, 5]), encoded(codec, ["a", "b"], [[0, 5], [0, 6]])
     assert codec.register(Column.of(DESCRIPTORS[1])) == 1
     assert codec.register(Column.of(DESCRIPTORS[0])) == 0
     assert codec.schema_id > old
@@ -387,7 +392,7 @@ def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool
         codec.register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))
         cells = data.draw(st.lists(st.none() | st.integers(0, 99), min_size=codec.width, max_size=codec.width))
         registry.complete()
-        many = codec.encode_many(["k"], [[0, *cells]], WHERE)
+        many = encoded(codec, ["k"], [[0, *cells]])
         stored.append((name, codec.schema_id, codec.committed_encoder()([0, *cells]), many, cells))
     after = OperatorSchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))
     readers = {name: RowCodec(after, name) for name in codecs}
@@ -423,7 +428,7 @@ def a_state_declared_with_another_type_or_kind_is_refused_with_the_remedy(other:
 
 def an_epoch_that_only_deletes_has_no_rows_to_store():
     codec = codec_of(ValueStateDescriptor("v", Types.BIG_DEC()))
-    assert codec.decode_many(["k"], codec.encode_many([], [], WHERE), codec.schema_id, 0) == []
+    assert codec.decode_many(["k"], encoded(codec, [], []), codec.schema_id, 0) == []
 
 
 def the_stored_form_of_rows_stays_as_it_is():
@@ -437,5 +442,5 @@ def the_stored_form_of_rows_stays_as_it_is():
     row = [7, -1, {"k": Row(name="Asha", age=None)}, (0.5, Decimal("1.50"))]
     one = bytes.fromhex("9404ff9192a16b9300a441736861c092cb3fe0000000000000a4312e3530")
     many = bytes.fromhex("9193ff9192a16b9300a441736861c092cb3fe0000000000000a4312e3530")
-    assert (codec.encode(row), codec.encode_many(["k"], [row], WHERE), codec.schema_id) == (one, many, 4)
+    assert (codec.encode(row), encoded(codec, ["k"], [row]), codec.schema_id) == (one, many, 4)
     assert codec.decode("k", one, 7) == codec.decode_many(["k"], many, 4, 7)[0] == row

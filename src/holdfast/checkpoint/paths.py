@@ -29,6 +29,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition
 from holdfast.errors import ConfigurationError
 
 __all__ = [
+    "STORES",
     "HoldName",
     "JobPaths",
     "StateFileName",
@@ -42,6 +43,8 @@ __all__ = [
     "split_uri",
 ]
 
+STORES = ("s3", "s3a", "gs", "hdfs", "abfs", "abfss", "wasb", "wasbs")
+"""The URI schemes of object stores and HDFS."""
 _ALIASES = {"s3a": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
 """Aliases of the stores' URI schemes."""
 _LONGEST = 80

@@ -8,7 +8,10 @@ from functools import total_ordering
 
 from holdfast.common.time import MAX_TIMESTAMP
 
-__all__ = ["CountWindow", "GlobalWindow", "TimeWindow", "Window", "covers"]
+__all__ = ["Bounds", "CountWindow", "GlobalWindow", "TimeWindow", "Window", "covers"]
+
+Bounds = tuple[int, int]
+"""Start (inclusive) and end (exclusive) of a window, in ms since 1970."""
 
 
 class Window(ABC):

@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.checkpoint.ids import LogPosition
-from holdfast.checkpoint.paths import JobPaths, split_uri
+from holdfast.checkpoint.paths import STORES, JobPaths, split_uri
 from holdfast.checkpoint.stores.azure_store import AzureStore
 from holdfast.checkpoint.stores.bucket import PART
 from holdfast.checkpoint.stores.directory_store import DirectoryStore
@@ -63,7 +63,6 @@ _URIS = (
     "hdfs://namenode/directory"
 )
 _random = random.SystemRandom()  # forks draw different numbers, and the program's `random` is not touched
-_STORES = ("s3", "s3a", "gs", "hdfs", "abfs", "abfss", "wasb", "wasbs")
 _counters: dict[str, RequestCounter] = {}
 """By URI: counts all requests of this process to a storage, however often it is opened."""
 _PAGE = 1000
@@ -105,7 +104,7 @@ def open_store(uri: str, config: Mapping[str, str]) -> DirectoryStore | FileStor
     if not uri:
         raise ConfigurationError(f"the checkpoint storage's URI is empty; give {_URIS}")
     if "://" not in uri and not uri.startswith("file:"):
-        if parts.scheme in _STORES:  # a local directory of this name would be surprising
+        if parts.scheme in STORES:  # a local directory of this name would be surprising
             raise ConfigurationError(f"{uri}: {parts.scheme}:// needs the name of a bucket or host; use {_URIS}")
         return DirectoryStore(uri)
     if parts.scheme == "file":

@@ -11,8 +11,6 @@ from holdfast.errors import ConfigurationError
 
 __all__ = ["absolute_path", "canonical", "is_below", "split_uri"]
 
-_STORES = ("s3", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "hdfs")
-
 
 def absolute_path(uri: str | os.PathLike[str]) -> str:
     """Return the absolute path of a local path or a ``file://`` URI, or the canonical URI in an object store or HDFS.
@@ -37,10 +35,10 @@ def absolute_path(uri: str | os.PathLike[str]) -> str:
             )
         return os.path.abspath(unquote(parts.path))
     if "://" in text:
-        if parts.scheme not in _STORES:
+        if parts.scheme not in paths.STORES:
+            known = ", ".join(f"{each}://" for each in paths.STORES)
             raise ConfigurationError(
-                f"{text}: only local paths, file://, {', '.join(f'{each}://' for each in _STORES)} can be read and written; "
-                f"mount {parts.scheme}:// as a directory"
+                f"{text}: only local paths, file://, {known} can be read and written; mount {parts.scheme}:// as a directory"
             )
         return canonical(text)
     return os.path.abspath(os.path.expanduser(text))

@@ -311,13 +311,6 @@ class RowCodec:
         self._decode_cells(keys, rows, self._decoders, self.schema_id)
         return rows
 
-    def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
-        """Encode many rows as one array of their cells; see `encode_each`."""
-        data = packed_array(self.encode_each(keys, rows, where))
-        self.footprint.sample(rows, self.encode)
-        self.footprint.count(len(rows), len(data))
-        return data
-
     def encode_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> list[bytes]:
         """Encode the cells of many rows, checked against the declared types; `schema_id` is their schema.
 
@@ -381,7 +374,7 @@ class RowCodec:
         self.encode_each([key], [row.copy()], where)
 
     def decode_many(self, keys: Sequence[Any], data: Data, schema_id: int, flags: int) -> list[Row]:
-        """Decode the rows of ``keys``, written by `encode_many` with this schema.
+        """Decode the rows of ``keys``, the `packed_array` of their `encode_each` with this schema.
 
         Raises:
             IncompatibleState: a cell cannot be read as the program declares it; names the state and the key.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from holdfast.common.windows import Bounds
 from holdfast.runtime.operators.windows.pane_namespaces import PaneNamespaces
 from holdfast.runtime.operators.windows.window_content import CONTENTS, WindowContent
 from holdfast.runtime.records.copies import copied
@@ -17,9 +18,6 @@ from holdfast.state.rows.space import StateSpace
 from holdfast.windowing.assigners import PeriodicWindows, TumblingWindows
 
 __all__ = ["FormerWindows"]
-
-Span = tuple[int, int]
-"""Start and end of a window."""
 
 
 class FormerWindows:
@@ -45,7 +43,7 @@ class FormerWindows:
                 stored = Column.stored(column, column.types)
                 self._others.append((1 + self._space.register(stored), 1 + rows.register(stored)))
 
-    def windows(self) -> Iterator[tuple[int, list[Span]]]:
+    def windows(self) -> Iterator[tuple[int, list[Bounds]]]:
         """The namespaces, earlier ones first, with the windows that read each."""
         for number in sorted(number for number in self._space.tables if number is not None):
             if self._aligned:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import Types
-from holdfast.common.windows import TimeWindow
+from holdfast.common.windows import Bounds, TimeWindow
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.windows.triggered_windows import Owner, TriggeredWindows, namespace_of, window_of
 from holdfast.runtime.operators.windows.window_base import WindowSpec
@@ -25,8 +25,6 @@ from holdfast.windowing.sessions import SessionWindows
 
 __all__ = ["MergingWindows"]
 
-Span = tuple[int, int]
-"""Start and end of a window."""
 
 _SET = "merging-window-set"
 """The name of the state with a key's set of windows, as in Flink."""
@@ -36,7 +34,7 @@ class _Merges(MergingWindowAssigner.MergeCallback[TimeWindow]):
     """The merges that an assigner chooses."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[list[Span], Span]] = []
+        self.found: list[tuple[list[Bounds], Bounds]] = []
 
     def merge(self, to_be_merged: Iterable[TimeWindow], merge_result: TimeWindow) -> None:
         self.found.append(([namespace_of(each) for each in to_be_merged], namespace_of(merge_result)))
@@ -93,7 +91,7 @@ class MergingWindows(TriggeredWindows):
             self._emit_late(*late)
         out.emit(self.context)
 
-    def _add_to_set(self, out: Collector, key: Any, value: Any, stamp: int, set_row: Row, windows: list[Span]) -> bool:
+    def _add_to_set(self, out: Collector, key: Any, value: Any, stamp: int, set_row: Row, windows: list[Bounds]) -> bool:
         """Add an element to its windows in the key's set; returns whether it is in time."""
         cell = self._set_cell
         taken = False
@@ -124,12 +122,12 @@ class MergingWindows(TriggeredWindows):
             self._table.load(states)
         return sets
 
-    def _join_set(self, key: Any, set_row: Row, window: Span) -> Span | None:
+    def _join_set(self, key: Any, set_row: Row, window: Bounds) -> Bounds | None:
         """Add a new window to the key's set and merge it with others; returns the merged window, or None if it is late.
 
         Expired windows do not merge, even if they have not fired yet because another split's watermark is lower.
         """
-        windows: dict[Span, Span] = set_row[self._set_cell] or {}
+        windows: dict[Bounds, Bounds] = set_row[self._set_cell] or {}
         open_ones = [each for each in windows if not self._is_over(each)]
         merges = self._merges(open_ones, window)
         actual = window
@@ -150,7 +148,7 @@ class MergingWindows(TriggeredWindows):
             set_row[0] |= DIRTY
         return actual
 
-    def _merges(self, open_ones: list[Span], window: Span) -> list[tuple[list[Span], Span]]:
+    def _merges(self, open_ones: list[Bounds], window: Bounds) -> list[tuple[list[Bounds], Bounds]]:
         """Choose the windows to merge."""
         if isinstance(self._assigner, SessionWindows):
             start, end = window
@@ -166,17 +164,17 @@ class MergingWindows(TriggeredWindows):
             chosen = self._chosen([each for each in open_ones if each == window or self._chosen([each], window)], window)
         return [each for each in chosen if window in each[0]]
 
-    def _chosen(self, open_ones: list[Span], window: Span) -> list[tuple[list[Span], Span]]:
+    def _chosen(self, open_ones: list[Bounds], window: Bounds) -> list[tuple[list[Bounds], Bounds]]:
         """Ask the user's assigner which of these windows merge."""
         merges = _Merges()
         self._assigner.merge_windows([TimeWindow(*each) for each in dict.fromkeys([*open_ones, window])], merges)
         return merges.found
 
-    def _merge(self, key: Any, set_row: Row, merged: list[Span], result: Span) -> None:
+    def _merge(self, key: Any, set_row: Row, merged: list[Bounds], result: Bounds) -> None:
         """Merge some windows of the key's set into one."""
         if self._cleanup_time(result) <= (self._passed if self._event_time else self.context.clock.processing_time - 1):
             raise RuntimeError(f"the assigner merges windows to {TimeWindow(*result)!r}, whose time is over")
-        windows: dict[Span, Span] = set_row[self._set_cell]
+        windows: dict[Bounds, Bounds] = set_row[self._set_cell]
         states = [(key, windows[each]) for each in merged]
         rows = self._table.load(states)
         kept, row = states[0], rows[0]

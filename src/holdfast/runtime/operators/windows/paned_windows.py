@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.batches import Misfit
-from holdfast.common.windows import TimeWindow
+from holdfast.common.windows import Bounds, TimeWindow
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.windows.pane_namespaces import PaneNamespaces
 from holdfast.runtime.operators.windows.pane_sums import PaneSums
@@ -39,8 +39,6 @@ _PARTS = 16
 """Number of parts, by key group, in which a window fires if some of its rows are in the store."""
 _REMEMBERED = 1000
 
-Span = tuple[int, int]
-"""Start and end of a window."""
 _Pairs = Iterable[tuple[Any, Any]]
 """Keys with contents."""
 
@@ -58,8 +56,8 @@ class PanedWindows(PeriodicWindowsBase):
         """The existing namespaces; None before the first call of `_namespaces`."""
         self._apart: set[int] = set()
         """The namespaces of elements that are late for some windows."""
-        self._waiting: set[Span] = set()
-        self._fires: list[tuple[int, Span]] = []
+        self._waiting: set[Bounds] = set()
+        self._fires: list[tuple[int, Bounds]] = []
         """The waiting windows as a heap, by their last millisecond."""
         self._goes: list[tuple[int, int]] = []
         """The namespaces as a heap, by the time at which their last window is removed."""
@@ -83,7 +81,7 @@ class PanedWindows(PeriodicWindowsBase):
         self._sums = PaneSums(self._merge)
         self._scratch: list[Row] = []
         self._groups_of = key_grouper(self.context.max_parallelism)
-        self._windows_of: dict[int, list[Span]] = {}
+        self._windows_of: dict[int, list[Bounds]] = {}
         """The windows of panes with recent elements."""
 
     def _merger(self) -> Callable[[Any, Any], Any]:
@@ -122,10 +120,10 @@ class PanedWindows(PeriodicWindowsBase):
                 heappush(self._fires, (self._last(window), window))
         heappush(self._goes, (self._cleanup_time(windows[-1]), namespace))
 
-    def _last(self, window: Span) -> int:
+    def _last(self, window: Bounds) -> int:
         return min(window[1] - 1, MAX_TIMESTAMP)
 
-    def _cleanup_time(self, window: Span) -> int:
+    def _cleanup_time(self, window: Bounds) -> int:
         return min(window[1] - 1 + self._lateness, MAX_TIMESTAMP)
 
     # adding elements
@@ -136,7 +134,7 @@ class PanedWindows(PeriodicWindowsBase):
         for pane, keys, values, stamps in self._cut(batch, times):
             self._add_to(pane, keys, values, stamps)
 
-    def _windows_at(self, pane: int) -> list[Span]:
+    def _windows_at(self, pane: int) -> list[Bounds]:
         """The windows that contain a pane."""
         windows = self._windows_of.get(pane)
         if windows is None:
@@ -145,7 +143,7 @@ class PanedWindows(PeriodicWindowsBase):
             windows = self._windows_of[pane] = self._assigner.windows(pane)
         return windows
 
-    def _alive(self, pane: int) -> tuple[list[Span], int]:
+    def _alive(self, pane: int) -> tuple[list[Bounds], int]:
         """A pane's windows for which the current elements are in time, and the number of windows before those."""
         windows, passed = self._windows_at(pane), self.context.clock.passed
         if not windows or self._cleanup_time(windows[0]) > passed:
@@ -214,7 +212,7 @@ class PanedWindows(PeriodicWindowsBase):
             self._apart.discard(namespace)
             self._space.drop(namespace)
 
-    def _of_window(self, window: Span) -> list[int]:
+    def _of_window(self, window: Bounds) -> list[int]:
         """The namespaces that a window reads, in the order of their panes."""
         known, length = self._namespaces(), self._assigner.pane
         panes = range(self._namespace(window[0], 0), self._namespace(window[1], 0), self._stride)
@@ -225,7 +223,7 @@ class PanedWindows(PeriodicWindowsBase):
                 found.append(namespace)
         return sorted(found) if self._apart else found
 
-    def _fire(self, window: Span) -> None:
+    def _fire(self, window: Bounds) -> None:
         namespaces = self._of_window(window)
         if any(self._space.table(namespace).in_store for namespace in namespaces):
             groups = self.context.max_parallelism
@@ -272,7 +270,7 @@ class PanedWindows(PeriodicWindowsBase):
                         found.setdefault(key, []).append(row[cell])
         return ((key, self._total(contents)) for key, contents in found.items())
 
-    def _contents_of(self, key: Any, window: Span) -> list[Any]:
+    def _contents_of(self, key: Any, window: Bounds) -> list[Any]:
         """The contents of one key's panes."""
         cell = self._cell
         rows = [self._space.table(namespace).load((key,))[0] for namespace in self._of_window(window)]
@@ -283,7 +281,7 @@ class PanedWindows(PeriodicWindowsBase):
             return [element for each in contents for element in each]
         return contents[0] if len(contents) == 1 else reduce(self._merge, contents)
 
-    def _summed_up(self, namespaces: list[int], window: Span) -> Iterator[tuple[Any, Any]]:
+    def _summed_up(self, namespaces: list[int], window: Bounds) -> Iterator[tuple[Any, Any]]:
         """Keys with the sums of their panes in this window. All panes must be in memory."""
         cell, sums, tables = self._cell, self._sums, {namespace: self._space.table(namespace) for namespace in namespaces}
         apart = [namespace for namespace in namespaces if namespace in self._apart]
@@ -320,7 +318,7 @@ class PanedWindows(PeriodicWindowsBase):
 
     # results
 
-    def _emit_all(self, pairs: _Pairs, window: Span) -> None:
+    def _emit_all(self, pairs: _Pairs, window: Bounds) -> None:
         waiting = iter(self.context.clock.unfired(pairs, self._last(window)))
         while chunk := list(islice(waiting, CHUNK)):
             if self._restore_key is not None:
@@ -331,7 +329,7 @@ class PanedWindows(PeriodicWindowsBase):
             self._emit(out, chunk, window)
             out.emit(self.context)
 
-    def _emit(self, out: Collector, pairs: list[tuple[Any, Any]], span: Span) -> None:
+    def _emit(self, out: Collector, pairs: list[tuple[Any, Any]], span: Bounds) -> None:
         """Call the window function for these keys."""
         last, window = self._last(span), TimeWindow(*span)
         result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.common.windows import Bounds
 from holdfast.state.cells.row import DIRTY, Row
 
 __all__ = ["OpenSession", "extend_each"]
-
-Span = tuple[int, int]
 
 
 class OpenSession:
@@ -22,9 +21,9 @@ class OpenSession:
     """The row with the key's set of windows."""
     row: Row
     """The row with the content."""
-    state: Span
+    state: Bounds
     """The state window."""
-    span: Span
+    span: Bounds
     """The window in the key's set."""
     known: bool
     """Whether `span` has timers."""
@@ -35,7 +34,9 @@ class OpenSession:
     high: int
     """The start of the key's next window."""
 
-    def __init__(self, key: Any, set_row: Row, row: Row, state: Span, span: Span, known: bool, low: int, high: int) -> None:
+    def __init__(
+        self, key: Any, set_row: Row, row: Row, state: Bounds, span: Bounds, known: bool, low: int, high: int
+    ) -> None:
         self.key = key
         self.set_row = set_row
         self.row = row
