@@ -133,3 +133,18 @@ def a_committable_of_plain_data_is_given_to_the_first_commit_as_to_a_later_one(j
     assert len(GIVEN) == 2, "committed, and committed again after a crash"
     assert GIVEN[0] == GIVEN[1]
     assert list(map(type, GIVEN[0])) == list(map(type, GIVEN[1]))
+
+
+class RefusedWriter(LedgerWriter):
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        raise ConfigurationError("the service refuses the login")
+
+
+class RefusedSink(LedgerSink):
+    def create_writer(self, context: WriterContext) -> LedgerWriter:
+        return RefusedWriter()
+
+
+def a_writers_refusal_ends_the_job_at_once_and_blames_no_record(job):
+    with pytest.raises(ConfigurationError, match=r"^the service refuses the login$"):
+        job(copies(SplitSource({"a": [1]}), RefusedSink("out"))).run()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-__all__ = ["OF_THE_GROUP", "REFUSED"]
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclOperation, AdminClient
+
+from holdfast.common.kafka_properties import connection_settings
+
+__all__ = ["OF_THE_GROUP", "REFUSED", "refused_login", "rights_missing"]
 
 REFUSED = frozenset(
     {
@@ -37,3 +43,39 @@ REFUSED = frozenset(
 
 OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 """What a client tells that may not use its group. One that reads given partitions needs no group, so it goes on."""
+
+_OF_THE_LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
+_LOGIN_S = 5.0
+"""Seconds to wait for the brokers."""
+
+
+def refused_login(settings: Mapping[str, Any]) -> str:
+    """Why the brokers refuse the login; empty if they accept it or do not answer. Blocks for some seconds at most.
+
+    A request of a client whose login is refused only times out: the client reports the reason to a callback. So a client of
+    its own asks here, after a request that had no answer.
+
+    Args:
+        settings: The client's settings, with librdkafka's names.
+    """
+    refusals: list[str] = []
+
+    def heard(error: KafkaError) -> None:
+        if error.code() in _OF_THE_LOGIN or "certificate verify failed" in error.str():
+            refusals.append(error.str())
+
+    client = AdminClient({**connection_settings(settings), "log_level": 0, "error_cb": heard})
+    answer = client.describe_cluster(request_timeout=_LOGIN_S)
+    while not refusals and not answer.done():
+        client.poll(0.1)  # serves the callback
+    return refusals[0] if refusals else ""
+
+
+def rights_missing(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> list[str]:
+    """The names of missing rights, as ``kafka-acls.sh --operation`` takes them; none if the brokers do not tell rights.
+
+    >>> rights_missing([AclOperation.READ, AclOperation.DESCRIBE], [AclOperation.READ, AclOperation.DESCRIBE_CONFIGS])
+    ['DescribeConfigs']
+    """
+    known = set(allowed or ())
+    return [each.name.title().replace("_", "") for each in needed if known and each not in known]

@@ -10,12 +10,12 @@ from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 
 from holdfast.checkpoint.stores.object_store import Unavailable
 from holdfast.checkpoint.stores.topic import LARGEST_PART, Record
 from holdfast.common.kafka_properties import admin_properties, consumer_properties, producer_properties
-from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED
+from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED, refused_login, rights_missing
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["KafkaTopic"]
@@ -28,6 +28,19 @@ _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaEr
 _ROOM = 4 << 10
 """Bytes of a record besides the part of an entry."""
 _AT_ONCE = 100
+_RIGHTS = {
+    "describe it": "Describe",
+    "create it": "Create",
+    "read its settings": "DescribeConfigs",
+    "read its end": "Describe",
+    "read it": "Read",
+    "write to it": "Write",
+    "delete records of it": "Delete",
+    "delete it": "Delete",
+}
+"""The rights that requests need, as ``kafka-acls.sh`` names them."""
+_NEEDED = (AclOperation.DESCRIBE_CONFIGS, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
+_NOT_ALLOWED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Settings that the topic must have, so that Kafka deletes no record by itself."""
 
@@ -130,7 +143,7 @@ class KafkaTopic:
             except KafkaException as error:
                 raise self._failed(error, "read its end") from error
             if found is None:
-                raise Unavailable(f"Kafka at {self._servers}: no answer for topic {self.name}")
+                raise self._silent(f"{self._where}: no answer")
             return int(found[0]), int(found[1])
 
     def read(self, start: int, end: int) -> list[Record]:
@@ -144,7 +157,7 @@ class KafkaTopic:
                 while at < end:
                     first = reader.poll(_ANSWER_S)
                     if first is None:
-                        raise Unavailable(f"Kafka at {self._servers}: no records of topic {self.name} from offset {at} on")
+                        raise self._silent(f"{self._where}: no records from offset {at} on")
                     for message in (first, *reader.consume(_AT_ONCE, 0)):
                         if (error := message.error()) is not None:
                             if error.code() == KafkaError._PARTITION_EOF:
@@ -174,11 +187,19 @@ class KafkaTopic:
         self._answer(self._client().delete_topics([self.name], request_timeout=_ANSWER_S), "delete it")
 
     def _check(self) -> None:
-        """Check the topic's settings.
+        """Check the topic's settings, and the user's rights.
 
         Raises:
-            ConfigurationError: Kafka would lose records by itself, or refuse them.
+            ConfigurationError: Kafka would lose records by itself, or refuse them; or a right is missing.
         """
+        asked_rights = self._client().describe_topics(
+            TopicCollection([self.name]), include_authorized_operations=True, request_timeout=_ANSWER_S
+        )
+        described = self._answer(asked_rights, "describe it")
+        if missing := rights_missing(described.authorized_operations, _NEEDED):
+            raise ConfigurationError(
+                f"{self._where}: the user lacks the right {' and '.join(missing)} on the topic. {self._remedy(missing)}"
+            )
         asked = self._client().describe_configs([ConfigResource(ResourceType.TOPIC, self.name)], request_timeout=_ANSWER_S)
         found = {name: str(entry.value) for name, entry in self._answer(asked, "read its settings").items()}
         wrong = {name: found[name] for name, value in _SETTINGS.items() if found.get(name, value) != value}
@@ -197,9 +218,6 @@ class KafkaTopic:
                 f"topic {self.name}, for the checkpoint log, has max.message.bytes={largest}, but records of up to "
                 f"{LARGEST_PART + _ROOM} bytes are written: set it to 1048588, Kafka's default, or more"
             )
-        described = self._answer(
-            self._client().describe_topics(TopicCollection([self.name]), request_timeout=_ANSWER_S), "describe it"
-        )
         replicas = len(described.partitions[0].replicas)
         insync = int(found.get("min.insync.replicas", 1))
         if replicas == 1:
@@ -232,12 +250,32 @@ class KafkaTopic:
         except KafkaException as error:
             raise self._failed(error, what) from error
         except NoAnswer as error:
-            raise Unavailable(f"Kafka at {self._servers}: no answer to a request to {what}, topic {self.name}") from error
+            raise self._silent(f"{self._where}: no answer to a request to {what}") from error
 
-    def _failed(self, error: Exception, what: str) -> StorageError:
+    def _failed(self, error: Exception, what: str) -> StorageError | ConfigurationError:
+        """The error for a request; a `ConfigurationError`, which ends the job, if the brokers refuse it."""
         said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         code = error.args[0].code() if isinstance(error, KafkaException) else None
-        text = f"Kafka at {self._servers}, topic {self.name} (the checkpoint log): could not {what}: {said}"
+        text = f"{self._where}: could not {what}: {said}"
+        if code in REFUSED:
+            return ConfigurationError(f"{text}. {self._remedy([_RIGHTS[what]])}" if code in _NOT_ALLOWED else text)
         if code in _MISSING and what not in ("describe it", "create it"):
             return StorageError(f"{text}. Was the topic deleted?")
-        return StorageError(text) if code in REFUSED or code == KafkaError.TOPIC_ALREADY_EXISTS else Unavailable(text)
+        return StorageError(text) if code == KafkaError.TOPIC_ALREADY_EXISTS else self._silent(text)
+
+    def _silent(self, text: str) -> Unavailable | ConfigurationError:
+        """The error for a request without an answer."""
+        if refusal := refused_login(admin_properties(self._properties)):
+            return ConfigurationError(
+                f"{self._where}: the brokers refuse the login: {refusal}. Check the settings "
+                "execution.checkpointing.log.kafka.*"
+            )
+        return Unavailable(text)
+
+    @property
+    def _where(self) -> str:
+        return f"Kafka at {self._servers}, topic {self.name} (the checkpoint log)"
+
+    def _remedy(self, rights: list[str]) -> str:
+        options = " ".join(f"--operation {right}" for right in rights)
+        return f"Grant the user {' and '.join(rights)} (kafka-acls.sh --add --topic {self.name} {options} ...)"

@@ -74,7 +74,8 @@ class Record(NamedTuple):
 class Topic(Protocol):
     """A topic with one partition; its records stay in the order in which they were appended.
 
-    All methods raise `Unavailable` if a retry may help, and another `StorageError` if it will not.
+    All methods raise `Unavailable` if a retry may help, and another `StorageError` if it will not; a `ConfigurationError`,
+    which ends the job, if the brokers refuse the request.
     """
 
     @property

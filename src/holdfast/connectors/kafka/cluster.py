@@ -16,17 +16,18 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from holdfast.common.kafka_properties import admin_properties, connection_settings
-from holdfast.common.kafka_refusals import REFUSED
+from holdfast.common.kafka_refusals import REFUSED, refused_login, rights_missing
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.errors import ConfigurationError, HoldfastError, ServiceUnavailable
 
-__all__ = ["BrokerUnavailable", "ClusterView", "Ends", "PendingOffsets", "Topic", "silence_of"]
+__all__ = ["BrokerUnavailable", "ClusterView", "Ends", "PendingOffsets", "Topic", "silence_of", "unavailable"]
 
 ANSWER_TIMEOUT_S = 8.0
 TOKEN_TOPIC_END = "-holdfast-tokens"
@@ -34,6 +35,17 @@ TOKEN_TOPIC_END = "-holdfast-tokens"
 _LEADER_S = 5.0
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+NO_ANSWER = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+}
+"""What a client tells of a request that no broker has answered, or not yet."""
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -45,6 +57,22 @@ _COORDINATOR_PAUSE_S = 0.1
 
 class BrokerUnavailable(ServiceUnavailable):
     """No broker answers; a later retry may succeed."""
+
+
+def unavailable(settings: Mapping[str, Any], told: str) -> BrokerUnavailable | ConfigurationError:
+    """The error for a request without an answer: a `ConfigurationError`, which ends the job, if the login is refused.
+
+    Args:
+        settings: The client's settings, with librdkafka's names.
+        told: What had no answer, and the remedy.
+    """
+    if refusal := refused_login(settings):
+        servers = settings.get("bootstrap.servers", settings.get("metadata.broker.list"))
+        return ConfigurationError(
+            f"Kafka at {servers} refuses the login: {refusal}. Check the user, the password and the "
+            "security settings among the client's properties"
+        )
+    return BrokerUnavailable(told)
 
 
 def silence_of(settings: Mapping[str, Any], topic: str, partition: int) -> str:
@@ -150,6 +178,12 @@ def _described(topic: Future[Any]) -> Any:
         raise
 
 
+def _refusal(heard: Message | None) -> KafkaError | None:
+    """A refusal among what a consumer without partitions hears."""
+    error = None if heard is None else heard.error()
+    return error if error is not None and error.code() in REFUSED else None
+
+
 class ClusterView:
     """The source's connection to the brokers.
 
@@ -200,6 +234,28 @@ class ClusterView:
             return answer.result(ANSWER_TIMEOUT_S + 2)
 
         return str(self._ask(described, f"the settings of topic {topic}")[name].value)
+
+    def check_allowed(self, topics: Iterable[str], *operations: AclOperation) -> None:
+        """Check that the user has these rights on topics; a topic that is missing is not checked.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: a right is missing; topic and right are named.
+        """
+        futures = self._ask(
+            lambda: self._admin.describe_topics(
+                TopicCollection([*topics]), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
+            ),
+            "the topics",
+        )
+        for name, future in futures.items():
+            described = self._ask(partial(_described, future), f"topic {name}")
+            if missing := rights_missing(described and described.authorized_operations, operations):
+                raise ConfigurationError(
+                    f"Kafka at {self.servers} does not give the user all rights on topic {name}: {' and '.join(missing)} "
+                    f"{'is' if len(missing) == 1 else 'are'} missing. Grant {'it' if len(missing) == 1 else 'them'} "
+                    f"(kafka-acls.sh --add --topic {name} {' '.join(f'--operation {right}' for right in missing)} ...)"
+                )
 
     def matching(self, pattern: re.Pattern[str]) -> list[str]:
         """The sorted names of topics whose whole name matches; internal topics and those of sinks' tokens are excluded.
@@ -259,6 +315,8 @@ class ClusterView:
                     for failed in (p.error for p in answer if p.error is not None):
                         raise KafkaException(failed)
                 except KafkaException as error:
+                    if (refusal := _refusal(consumer.poll(0))) is not None:  # the answer itself only times out
+                        raise self._translate(KafkaException(refusal), f"group {group}") from error
                     if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                         raise self._translate(error, f"group {group}") from error
                     time.sleep(_COORDINATOR_PAUSE_S)
@@ -280,9 +338,9 @@ class ClusterView:
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
             consumer.commit(offsets=asked, asynchronous=True)
             while True:
-                consumer.poll(0.05)
-                if answers:
-                    error = answers.pop()
+                refusal = _refusal(consumer.poll(0.05))
+                if answers or refusal is not None:
+                    error = refusal or answers.pop()
                     if error is None:
                         break
                     if error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
@@ -290,7 +348,7 @@ class ClusterView:
                     time.sleep(_COORDINATOR_PAUSE_S)
                     consumer.commit(offsets=asked, asynchronous=True)
                 elif time.monotonic() > deadline:
-                    raise BrokerUnavailable(f"no answer from Kafka at {self.servers} to the offsets of group {group}")
+                    raise self._silent(f" to the offsets of group {group}")
         except BaseException:
             consumer.close()
             raise
@@ -316,7 +374,7 @@ class ClusterView:
 
     def _complete(self, pending: PendingOffsets) -> dict[KafkaTopicPartition, int]:
         if not pending.wait(ANSWER_TIMEOUT_S + 2):
-            raise BrokerUnavailable(f"no answer from Kafka at {self.servers}")
+            raise self._silent()
         ends = pending.take()
         for partition, error in ends.errors.items():
             raise self._translate(KafkaException(error), str(partition))
@@ -328,9 +386,13 @@ class ClusterView:
         except KafkaException as error:
             raise self._translate(error, what) from error
         except TimeoutError as error:
-            raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
+            raise self._silent() from error
+
+    def _silent(self, to: str = "") -> HoldfastError:
+        return unavailable(self._connection, f"no answer from Kafka at {self.servers}{to}")
 
     def _translate(self, error: KafkaException, what: str) -> HoldfastError:
         if error.args[0].code() in REFUSED:
             return ConfigurationError(f"Kafka at {self.servers} refuses the request for {what}: {error.args[0].str()}")
-        return BrokerUnavailable(f"Kafka at {self.servers} does not answer for {what}: {error.args[0].str()}")
+        told = f"Kafka at {self.servers} does not answer for {what}: {error.args[0].str()}"
+        return unavailable(self._connection, told) if error.args[0].code() in NO_ANSWER else BrokerUnavailable(told)

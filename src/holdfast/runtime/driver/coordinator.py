@@ -438,7 +438,7 @@ class Coordinator:
             if sweep_from is not None:
                 self._retention.sweep(sweep_from)
             self._claimed.delete(again=sweep_from is not None)
-        except StorageError as error:  # the next sweep finds the same orphans
+        except (StorageError, ConfigurationError) as error:  # the next sweep finds the same orphans
             log.warning("Orphan sweep failed, retrying later: %s", error)
         except BaseException as end:
             self._inbox.put(end)

@@ -13,6 +13,7 @@ from holdfast.common.formats.columns import columns_of
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, StatefulSink, StatefulWriter, WriterContext, takes_columns
+from holdfast.errors import HoldfastError
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.operators.function_life import FunctionLife
@@ -324,6 +325,8 @@ class _Sink(Operator):
         self.records_written += len(values)
         try:
             self.writer.write(values, timestamps)
+        except HoldfastError:  # a ConfigurationError is a ValueError, too, but no record is to blame
+            raise
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise user_error(error, self.context.name, self.context.uid, values[0]) from error
 

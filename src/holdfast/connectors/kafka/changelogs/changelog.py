@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import xxhash
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.common.kafka_properties import admin_properties
@@ -100,14 +100,16 @@ class KafkaChangelog:
         return f"the changelog topic {self.topic} of operator uid {self._uid!r}"
 
     def validate(self) -> None:
-        """Create the topic, or check the one that is there.
+        """Create the topic, or check the one that is there, and the rights on it.
 
         Raises:
             BrokerUnavailable: the brokers do not answer.
-            ConfigurationError: the topic cannot be created, has another number of partitions, or is not compacted.
+            ConfigurationError: the topic cannot be created, has another number of partitions, or is not compacted; or a
+                right is missing.
         """
         if not self.exists():
             self._create()
+        self._view.check_allowed([self.topic], AclOperation.READ, AclOperation.WRITE)
 
     def exists(self) -> bool:
         """Check the topic; returns whether it is there.

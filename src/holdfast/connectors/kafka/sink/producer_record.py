@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from holdfast.common.kafka_properties import admin_properties
-from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
+from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, unavailable
 from holdfast.errors import ConfigurationError
 
 __all__ = ["KafkaSinkContext", "ProducerRecord"]
@@ -66,8 +66,9 @@ class KafkaSinkContext:
             try:
                 found = client.list_topics(topic, timeout=ANSWER_TIMEOUT_S).topics[topic]
             except KafkaException as error:
-                raise BrokerUnavailable(
-                    f"Kafka sink (uid {self.uid}): no answer about the partitions of topic {topic}: {error.args[0].str()}"
+                raise unavailable(
+                    admin_properties(self._properties),
+                    f"Kafka sink (uid {self.uid}): no answer about the partitions of topic {topic}: {error.args[0].str()}",
                 ) from error
             if found.error is not None:
                 raise ConfigurationError(f"Kafka sink (uid {self.uid}): topic {topic}: {found.error.str()}")

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AclOperation
 
 from holdfast.common.kafka_properties import connection_settings, transactional_properties
 from holdfast.common.kafka_refusals import REFUSED
@@ -186,9 +187,11 @@ class RecordProducer:
         return blames_a_record(error)
 
     def check_topics(self) -> None:
-        """Raise if a topic was deleted, or created again with fewer partitions."""
+        """Raise if a topic was deleted, or created again with fewer partitions, or if its records are refused."""
+        view = ClusterView(connection_settings(self._settings), read_committed=False)
         try:
-            found = ClusterView(connection_settings(self._settings), read_committed=False).topics(self._topics)
+            found = view.topics(self._topics)
+            view.check_allowed(self._topics, AclOperation.WRITE)
         except BrokerUnavailable:
             return  # a record that is not delivered in time tells who does not answer
         if missing := sorted(name for name, topic in found.items() if topic is None):

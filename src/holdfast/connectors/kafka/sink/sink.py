@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Generic, cast
 
 from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AclOperation
 
 from holdfast.common.kafka_properties import admin_properties, check_properties, check_transactional, protocol_properties
 from holdfast.common.values.type_variables import IN, R
 from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.arguments import client_properties
-from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
+from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable, ClusterView, unavailable
 from holdfast.connectors.kafka.sink.committable import check_prepared
 from holdfast.connectors.kafka.sink.committer import KafkaCommitter
 from holdfast.connectors.kafka.sink.output import KafkaOutput
 from holdfast.connectors.kafka.sink.record_schema import KafkaRecordSerializationSchema, serializer_of
 from holdfast.connectors.kafka.sink.serializer import RecordSerializer
-from holdfast.connectors.kafka.sink.tokens import check_readable, create_token_topic, token_topic
+from holdfast.connectors.kafka.sink.tokens import check_permissions, create_token_topic, token_topic
 from holdfast.connectors.kafka.sink.transactions import TransactionClient
 from holdfast.connectors.kafka.sink.writer import PlainWriter, TransactionalWriter
 from holdfast.errors import ConfigurationError, IncompatibleState
@@ -97,18 +98,21 @@ class KafkaSink(KafkaOutput, Generic[IN]):
             if topic and listed.topics[topic].error is not None:  # the first request may have created it
                 listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
         except KafkaException as error:
-            raise BrokerUnavailable(
+            raise unavailable(
+                admin_properties(self.properties),
                 f"Kafka sink: no answer from Kafka at {servers}: {error.args[0].str()}. Check that the broker runs and that "
-                "this is its address"
+                "this is its address",
             ) from error
         if topic and (problem := listed.topics[topic].error) is not None:
             raise ConfigurationError(
                 f"Kafka sink: topic {topic} at {servers}: {problem.str()}. Create it, or correct the name"
             )
+        if topic:
+            ClusterView(self.properties, read_committed=False).check_allowed([topic], AclOperation.WRITE)
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             tokens = token_topic(self.transactional_id_prefix)
             create_token_topic(self.properties, tokens, self.topic)
-            check_readable(self.properties, tokens)
+            check_permissions(self.properties, tokens)
             client = TransactionClient(self.properties, budget=30.0)
             try:
                 client.fence([f"{self.transactional_id_prefix}-check"], self.transaction_timeout_ms)

@@ -22,15 +22,15 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, New
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.kafka_properties import admin_properties, consumer_properties
-from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED
-from holdfast.connectors.kafka.cluster import TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
+from holdfast.common.kafka_refusals import OF_THE_GROUP, REFUSED, rights_missing
+from holdfast.connectors.kafka.cluster import NO_ANSWER, TOKEN_TOPIC_END, BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.sink.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 
 __all__ = [
     "Token",
-    "check_readable",
+    "check_permissions",
     "create_token_topic",
     "ensure_token_topic",
     "never_written",
@@ -45,16 +45,6 @@ R = TypeVar("R")
 _TIMEOUT_S = 30.0
 _GRACE_S = 5.0
 """The client reports a timeout itself, a little late on a busy machine."""
-_NO_ANSWER = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._WAIT_COORD,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NETWORK_EXCEPTION,
-}
 _NOT_ALLOWED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _NOT_READABLE = (
     "the exactly-once Kafka sink may not read its tokens in the topic {topic}, and so not tell whether output was "
@@ -170,8 +160,8 @@ def ensure_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
         create_token_topic(properties, topic, output)
 
 
-def check_readable(properties: Mapping[str, Any], topic: str) -> None:
-    """Check that the job may read its tokens, as it must when a transaction was lost.
+def check_permissions(properties: Mapping[str, Any], topic: str) -> None:
+    """Check that the job may write its tokens, and read them, as it must when a transaction was lost.
 
     Raises:
         BrokerUnavailable: the brokers do not answer.
@@ -194,8 +184,11 @@ def check_readable(properties: Mapping[str, Any], topic: str) -> None:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-    if allowed and AclOperation.READ not in allowed:
-        raise ConfigurationError(_NOT_READABLE.format(topic=topic, reason="READ is missing among its permissions"))
+    if missing := rights_missing(allowed, [AclOperation.READ, AclOperation.WRITE]):
+        raise ConfigurationError(
+            f"the exactly-once Kafka sink keeps its tokens in the topic {topic}, and tells by them whether output was "
+            f"committed, but {' and '.join(missing)} is missing among its rights on the topic. Grant it"
+        )
 
 
 def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
@@ -261,7 +254,7 @@ def _ask(call: Callable[[], R], what: str) -> R:
     try:
         return call()
     except KafkaException as error:
-        if error.args[0].code() in _NO_ANSWER:
+        if error.args[0].code() in NO_ANSWER:
             raise BrokerUnavailable(
                 f"could not {what} for the tokens of the Kafka sink: {error.args[0].str()}. Check that the brokers run; a "
                 "running job restarts from its last checkpoint"

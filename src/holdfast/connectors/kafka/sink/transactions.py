@@ -321,6 +321,8 @@ class TransactionClient:
         for found in response.coordinators:
             if found.error_code == 0:
                 self._coordinators[found.key] = found.node_id
+            elif found.error_code in REFUSED:
+                self._refusal(found)
         if any(
             admin._manager.cluster.broker_metadata(self._coordinators[i]) is None for i in ids if i in self._coordinators
         ):

@@ -270,7 +270,8 @@ class KafkaReader:
         elif code == OF_THE_GROUP:
             return
         elif code in REFUSED:
-            raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
+            of = "" if key[0] is None else f", topic {key[0]}"
+            raise ConfigurationError(f"Kafka source (uid {self._uid}){of}: {error.str()}")
         elif code in _DAMAGED and partition is not None:
             if not partition.wanted:  # read ahead; the next epoch shows whether it is needed
                 return self._unassign([key])
