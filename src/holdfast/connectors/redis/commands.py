@@ -16,6 +16,8 @@ __all__ = ["Command", "RowCommands", "Structure", "packed"]
 
 Structure = Literal["string", "hash", "stream"]
 Command = list[bytes]
+_ARGUMENTS = 6000
+"""Arguments of a command behind its key: Lua, which carries it out, takes somewhat less than 8,000."""
 
 
 class RowCommands:
@@ -74,6 +76,8 @@ class RowCommands:
             fields = [part for name, text in self._texts(row) if text is not None for part in (name, text)]
             if not fields:
                 raise ValueError("all fields of the row are None: an entry of a stream needs one")
+            if len(fields) > _ARGUMENTS:
+                raise ValueError(f"the row has {len(fields) // 2} fields: an entry of a stream takes {_ARGUMENTS // 2}")
             return [[b"XADD", key, *self._trim, b"*", *fields]]
         if kind is RowKind.DELETE:
             return [[b"DEL", key]]
@@ -82,8 +86,8 @@ class RowCommands:
         texts = self._texts(row)
         given = [part for name, text in texts if text is not None for part in (name, text)]
         absent = [name for name, text in texts if text is None]
-        made = [[b"HSET", key, *given]] if given else []
-        made += [[b"HDEL", key, *absent]] if absent else []
+        made = [[b"HSET", key, *given[i : i + _ARGUMENTS]] for i in range(0, len(given), _ARGUMENTS)]
+        made += [[b"HDEL", key, *absent[i : i + _ARGUMENTS]] for i in range(0, len(absent), _ARGUMENTS)]
         return made if self._ttl is None else [*made, [b"PEXPIRE", key, self._ttl]]
 
     def _key_of(self, row: Row) -> bytes:

@@ -11,7 +11,7 @@ from holdfast.common.secrets import masked
 from holdfast.common.system.optional_library import optional_library
 from holdfast.errors import ConfigurationError, ServiceUnavailable
 
-__all__ = ["RedisServer", "lasts"]
+__all__ = ["RIGHTS", "RedisServer", "forbids", "lasts"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -21,6 +21,8 @@ _PASSING = frozenset(
     {"LOADING", "READONLY", "TRYAGAIN", "OOM", "MISCONF", "NOREPLICAS", "BUSY", "MASTERDOWN", "CLUSTERDOWN"}
 )
 """Answers that another attempt may better: a server that starts, fails over, or has no room."""
+RIGHTS = "grant the user EVAL and the commands of the sink, on the sink's keys and on holdfast:*"
+"""The remedy for a missing right."""
 _REMEDIES = {
     "OOM": "raise maxmemory, or let keys expire",
     "READONLY": "it is a replica, or fails over: give the address of the primary",
@@ -28,7 +30,6 @@ _REMEDIES = {
     "MISCONF": "it cannot write its data to the disk: look at its log",
     "NOAUTH": "give the password",
     "WRONGPASS": "check the user and the password",
-    "NOPERM": "grant the user EVAL and the commands of the sink, on the sink's keys and on holdfast:*",
     "MOVED": "it belongs to a Redis Cluster, to which the sink does not write",
 }
 
@@ -49,6 +50,15 @@ def lasts(answer: str) -> bool:
     (False, True)
     """
     return answer.split(" ", 1)[0] not in _PASSING
+
+
+def forbids(answer: str) -> bool:
+    """Whether an error that the server answers is a missing right of the user.
+
+    >>> forbids("NOPERM this user has no permissions to run the 'sadd' command")
+    True
+    """
+    return answer.startswith("NOPERM") or "user executing the script can't" in answer or "ACL failure in script" in answer
 
 
 def _answer(error: BaseException) -> str:
@@ -115,7 +125,7 @@ class RedisServer:
         """Raise the error of a request, by whether it lasts."""
         said = masked(_answer(error).strip(), {"password": self._password or ""})
         lasting = self._is_lasting(error)
-        remedy = _REMEDIES.get(said.split(" ", 1)[0])
+        remedy = RIGHTS if forbids(said) else _REMEDIES.get(said.split(" ", 1)[0])
         if isinstance(error, redis().TimeoutError):
             said, remedy = f"no answer within {self._timeout_s:g} s", "is the address Redis's, and does the server run?"
         if remedy is None:

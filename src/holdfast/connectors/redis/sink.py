@@ -213,6 +213,10 @@ class _RedisCommitter:
         self._generation = job.generation
 
     def recover(self, committables: Sequence[Committable]) -> None:
+        own = [each.data for each in committables if each.data["prefix"] == self._staging.prefix]
+        keep = {Attempt.parse(data["attempt"]): data["chunks"] for data in own}
+        if keep:  # what failed attempts left may fill the memory that these need
+            self._staging.clean(self._generation, keep=keep)
         self._apply(committables)
         self._staging.clean(self._generation)
 

@@ -6,16 +6,20 @@ A chunk is stored by one command and carried out by one script, so both may be r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.redis.commands import Command, packed
-from holdfast.connectors.redis.server import RedisServer, lasts
+from holdfast.connectors.redis.server import RIGHTS, RedisServer, forbids, lasts
 from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 
 __all__ = ["Attempt", "Staging"]
+
+_log = logging.getLogger(__name__)
 
 _APPLY = """
 local data = redis.call('GET', KEYS[1])
@@ -40,8 +44,10 @@ for i = 1, #commands do
 end
 redis.call('DEL', KEYS[1])
 redis.call('SREM', KEYS[2], KEYS[1])
-if ARGV[1] ~= '' then redis.call('SET', KEYS[3], ARGV[1]) end
-return {0, ''}
+if ARGV[1] == '' then return {0, ''} end
+local before = redis.call('GET', KEYS[3]) or 'none'
+redis.call('SET', KEYS[3], ARGV[1])
+return {0, before}
 """
 """Carries a chunk out, as a whole or up to the first command that fails, which then begins the chunk.
 
@@ -81,6 +87,8 @@ class Staging:
         names = f"{job.identity or job.storage_uri or job.job_id}\0{job.job_name}\0{uid}"
         self.prefix = f"holdfast:{hashlib.sha256(names.encode()).hexdigest()[:16]}"
         """The name of the set, with which those of chunks begin; the same in every driver of the job."""
+        self._told: set[str] = set()
+        """The keys in which the server was told up to where rows are written."""
 
     def put(self, attempt: Attempt, chunk: int, commands: Sequence[Command]) -> None:
         """Store a chunk.
@@ -116,15 +124,26 @@ class Staging:
             names = _name(prefix, attempt, chunk), prefix, f"{prefix}:written:{attempt.subtask}"
             self._server.call("cannot write", partial(self._apply, names, until))
 
-    def clean(self, before: int, generation: int = -1, epoch: int = -1) -> None:
-        """Delete the chunks of generations before one, and those of a generation's attempts at epochs before one."""
+    def clean(
+        self, before: int, generation: int = -1, epoch: int = -1, *, keep: Mapping[Attempt, int] = MappingProxyType({})
+    ) -> None:
+        """Delete the chunks of generations before one, and those of a generation's attempts at epochs before one.
+
+        Args:
+            before: The generation.
+            generation: The generation of the attempts.
+            epoch: Their epoch.
+            keep: Attempts whose chunks stay, with the numbers of these.
+        """
+        kept = {_name(self.prefix, attempt, chunk) for attempt, chunks in keep.items() for chunk in range(chunks)}
 
         def delete(client: Any) -> None:
             gone = []
             for member in client.smembers(self.prefix):
                 name = member.decode()
                 attempt = Attempt.parse(name[len(self.prefix) + 1 :].rpartition(":")[0])
-                if attempt.generation < before or (attempt.generation == generation and attempt.epoch < epoch):
+                old = attempt.generation < before or (attempt.generation == generation and attempt.epoch < epoch)
+                if old and name not in kept:
                     gone.append(name)
             for i in range(0, len(gone), _CLEAN):
                 some = gone[i : i + _CLEAN]
@@ -138,6 +157,13 @@ class Staging:
         way_out = f"SET {written} {until}" if until else f"SREM {prefix} {name}"
         outcome, *told = client.eval(_APPLY, len(names), *names, until)
         if outcome == 0:
+            if told[0] == b"none" and written in self._told:
+                _log.warning(
+                    "%s has forgotten what it wrote: it was emptied, or restarted without its log. Rows written before are "
+                    "gone; the sink goes on. To write them again, start the job from an earlier checkpoint [%s]",
+                    self._server.url, self._server.user,
+                )  # fmt: skip
+            self._told.add(written)
             return
         where = f"{self._server.url} [{self._server.user}]"
         if outcome == 1:
@@ -150,10 +176,8 @@ class Staging:
         answer, command, key = (part.decode(errors="replace") for part in told)
         text = f"{where}: {command} of the key {key!r} fails: {answer}"
         if lasts(answer):
-            raise ConfigurationError(
-                f"{text}; its rows wait in {name}: delete or rename the key, or give the sink another one, and start the "
-                "job again"
-            )
+            remedy = RIGHTS if forbids(answer) else "delete or rename the key, or give the sink another one"
+            raise ConfigurationError(f"{text}; its rows wait in {name}: {remedy}, and start the job again")
         raise ServiceUnavailable(f"{text}; its rows wait, and are written when the server takes them")
 
 
