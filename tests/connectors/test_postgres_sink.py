@@ -444,22 +444,6 @@ def a_table_that_does_not_do_is_told_before_the_job_starts(
         sink(postgres).validate()
 
 
-def a_role_without_rights_is_told_what_to_grant(postgres: PostgresServer) -> None:
-    postgres.execute("CREATE ROLE writer LOGIN")
-    try:
-        as_writer = sink(postgres, url=postgres.url("writer"))
-        postgres.execute("GRANT USAGE ON SCHEMA public TO writer", "GRANT SELECT ON totals TO writer")
-        with pytest.raises(ConfigurationError, match=r"GRANT INSERT, UPDATE, DELETE ON public\.totals TO writer"):
-            as_writer.validate()
-        postgres.execute("GRANT ALL ON totals TO writer")
-        with pytest.raises(ConfigurationError, match='GRANT CREATE ON SCHEMA "public" TO writer'):
-            as_writer.validate()
-        postgres.execute("GRANT CREATE ON SCHEMA public TO writer")
-        as_writer.validate()
-    finally:
-        postgres.execute("DROP OWNED BY writer", "DROP ROLE writer")
-
-
 @pytest.mark.parametrize(
     ("url", "name", "types", "key", "told"),
     [

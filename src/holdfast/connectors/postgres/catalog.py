@@ -133,7 +133,13 @@ def _check_identity(
 
 
 def check_publication(
-    server: Server, connection: Any, name: str, declared: Mapping[str, RowTypeInfo], truncates: bool
+    server: Server,
+    connection: Any,
+    name: str,
+    declared: Mapping[str, RowTypeInfo],
+    truncates: bool,
+    *,
+    create: bool = True,
 ) -> None:
     """Make the publication of the tables, or check the one that is there.
 
@@ -143,21 +149,24 @@ def check_publication(
         name: The name of the publication.
         declared: The tables.
         truncates: Whether it must publish truncates.
+        create: Whether to make it if it is missing.
 
     Raises:
         ConfigurationError: it lacks a table, columns or operations, or the user may not make it.
     """
     tables = ", ".join(map(qualified, declared))
-    create = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {tables} WITH (publish_via_partition_root = true)"
+    statement = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {tables} WITH (publish_via_partition_root = true)"
     found = connection.execute(
         "SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot FROM pg_publication WHERE pubname = %s", (name,)
     ).fetchone()
     if found is None:
         psycopg = libraries.psycopg()
+        if not create:
+            server.refuse(f"has no publication {name!r} any more: {statement}")
         try:
-            connection.execute(create)
+            connection.execute(statement)
         except psycopg.Error as refused:
-            server.refuse(f"has no publication {name!r} and does not let the user make it ({refused}): {create}")
+            server.refuse(f"has no publication {name!r} and does not let the user make it ({refused}): {statement}")
         return
     lacking = [verb for verb, has in zip(("insert", "update", "delete", "truncate"), found) if not has]
     if not truncates:

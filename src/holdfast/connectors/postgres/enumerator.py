@@ -27,7 +27,7 @@ from holdfast.connectors.postgres.pgoutput import parse_lsn
 from holdfast.connectors.postgres.server import Server, Slot, application_name, generation_of
 from holdfast.connectors.postgres.sql import literals, qualified, quoted
 from holdfast.connectors.postgres.visibility import Snapshot, succeeds
-from holdfast.errors import InputLost, ServiceUnavailable
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 
 __all__ = ["LOG", "VERSION", "PostgresCdcEnumerator"]
 
@@ -41,6 +41,8 @@ _BYTES_PER_RECORD = 200
 _LEAST_BYTES = 4 << 20
 _POLL_S = 0.03
 _PATIENCE_S = 60.0
+_CHECK_S = 1.0
+"""Seconds between two checks of the publication."""
 _REWRITTEN = """
 SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
 WHERE c.relfilenode NOT IN (0, pg_relation_filenode(c.oid)) AND c.oid IN (
@@ -80,6 +82,8 @@ class PostgresCdcEnumerator:
         """For each table: regions ``[last key, number of the snapshot]``, the number of the present one, the last key
         that is planned (``at``), and whether that was all (``done``)."""
         self._chunks = 0
+        self._checked = 0.0
+        """When the publication was checked last."""
 
     def start(self, state: Any | None) -> None:
         """Check everything; make the slot, or find it where the checkpoint left it.
@@ -104,16 +108,37 @@ class PostgresCdcEnumerator:
             server.check_failover(connection)
         self._timeline = server.timeline(connection)
         self._tables = check_tables(server, connection, options.tables, options.changelog_mode, options.missing_columns)
-        check_publication(server, connection, options.publication, options.tables, options.on_truncate != "skip")
         if state is None:
+            self._check_publication()
             self._begin()
             return
+        self._check_still_published()
         self._restore(state)
         server.check_timeline(connection, state.get("timeline", self._timeline), self._lsn)
         slot = server.slot_to_read(connection, options.slot_name, self._lsn)
         self._check_slot(slot)
         if self._reading_tables():
             self._take_snapshot()
+
+    def _check_publication(self, *, create: bool = True) -> None:
+        options, truncates = self._options, self._options.on_truncate != "skip"
+        check_publication(self._server, self._connection, options.publication, options.tables, truncates, create=create)
+        self._checked = time.monotonic()
+
+    def _check_still_published(self) -> None:
+        """Check the publication of a job that reads the log: what it lacked for a while is missing without a word.
+
+        Raises:
+            InputLost: it has changed.
+        """
+        try:
+            self._check_publication(create=False)
+        except ConfigurationError as error:
+            raise InputLost(
+                f"changes since the publication {self._options.publication!r} was changed may be missing, also when it is "
+                f"mended: {error}. Mend it, drop the slot (SELECT pg_drop_replication_slot('{self._options.slot_name}')), "
+                "and start afresh under another job name or directory: the source reads the tables again"
+            ) from error
 
     def _begin(self) -> None:
         server, connection, name = self._server, self._connection, self._options.slot_name
@@ -294,6 +319,8 @@ class PostgresCdcEnumerator:
             flushed = self._flushed()
             if flushed <= self._lsn:
                 return EpochInput()
+            if time.monotonic() - self._checked > _CHECK_S:
+                self._check_still_published()
             end = min(flushed, self._lsn + max(_LEAST_BYTES, max_records * _BYTES_PER_RECORD))
             start, self._lsn = self._lsn, end
             part = SplitRange(LOG, start, end, 1 + (end - start) // _BYTES_PER_RECORD, self._log_payload(start))

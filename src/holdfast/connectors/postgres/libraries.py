@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.common.system.optional_library import optional_library
 
-__all__ = ["blames_a_statement", "passes", "psycopg"]
+__all__ = ["blames_a_statement", "forbids", "passes", "psycopg"]
 
 _EXTRA = "'holdfast[postgres]'"
 _LASTING = ("27", "2F", "38", "39", "54", "55000")
@@ -31,6 +31,11 @@ def blames_a_statement(error: BaseException) -> bool:
     if isinstance(error, (library.OperationalError, library.InterfaceError)):
         return (getattr(error, "sqlstate", None) or "").startswith(_LASTING)
     return isinstance(error, (library.DataError, library.IntegrityError, library.ProgrammingError))
+
+
+def forbids(error: BaseException) -> bool:
+    """Whether a right of the role is missing: no row is to blame."""
+    return getattr(error, "sqlstate", None) == "42501"
 
 
 def psycopg() -> Any:

@@ -77,6 +77,7 @@ class PostgresCdcReader:
             self._disconnect()
             if "chunk" not in part.payload:
                 self._check_slot(part.start)
+                self._check_publication(part.start, error)
             self._server.failed(f"{part.split} cannot be read from {format_lsn(part.start)} on", error)
         finally:
             if not complete:
@@ -326,6 +327,17 @@ class PostgresCdcReader:
     def _check_slot(self, start: int) -> None:
         with self._server.connect() as connection:
             self._server.slot_to_read(connection, self._options.slot_name, start)
+
+    def _check_publication(self, start: int, error: Exception) -> None:
+        """Raise if the server cannot decode changes because the publication did not exist when they were made."""
+        name = self._options.publication
+        if isinstance(error, libraries.psycopg().errors.UndefinedObject) and f'publication "{name}"' in str(error):
+            raise InputLost(
+                f"the publication {name!r} did not exist when changes after {format_lsn(start)} were made, so the server "
+                "cannot decode them, also if it was made again since. Drop the slot (SELECT "
+                f"pg_drop_replication_slot('{self._options.slot_name}')), and start afresh under another job name or "
+                f"directory: the source reads the tables again [{self._server.user}]"
+            ) from error
 
     def _leave_log(self) -> None:
         connection, self._log_connection = self._log_connection, None

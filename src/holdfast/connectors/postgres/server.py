@@ -32,6 +32,7 @@ _LASTING = (
     "no pg_hba.conf entry",
     "permission denied",
     "must be superuser or replication role",
+    "is not permitted to log in",
     "invalid connection option",
     "could not translate host name",
     "certificate verify failed",
@@ -162,6 +163,8 @@ class Server:
             ) from error
         lasts = any(text in said for text in _LASTING)
         remedy = "check the URL, the user and the password, and pg_hba.conf" if lasts else "does the server run?"
+        if not lasts and getattr(error, "sqlstate", None) is not None:
+            remedy = "it is tried again"  # the server runs, and says why it fails
         raise (ConfigurationError if lasts else ServiceUnavailable)(
             f"{what} to {self.url}: {said}; {remedy} [{self.user}]"
         ) from error

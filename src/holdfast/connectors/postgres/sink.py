@@ -11,6 +11,7 @@ constraints of single rows, so a row that does not fit fails its epoch, and not 
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from holdfast.errors import ConfigurationError, InputLost, UserCodeError
 
 __all__ = ["PostgresSink"]
 
+_log = logging.getLogger(__name__)
 _VERSION = 2
 _TRIES = 5
 _MERGES = 150_000
@@ -109,7 +111,13 @@ class PostgresSink:
         """
         server = self._server("")
         with server.connect() as connection:
-            self._target(server, connection)
+            target = self._target(server, connection)
+        if target.hidden_from:
+            _log.warning(
+                "%s: row security may hide rows of %s from %s; those are neither replaced nor deleted. If all rows are the "
+                "job's to write: ALTER ROLE %s BYPASSRLS [%s]",
+                server.url, self._table, target.hidden_from, quoted(target.hidden_from), server.user,
+            )  # fmt: skip
 
     def create_writer(self, context: WriterContext) -> _PostgresWriter:
         """Create a writer, in a task slot."""
@@ -277,7 +285,7 @@ class _PostgresWriter:
             yield
         except psycopg.Error as error:
             self.close()
-            if not libraries.blames_a_statement(error):
+            if libraries.forbids(error) or not libraries.blames_a_statement(error):
                 self._server.failed("cannot write", error)
             context = error.diag.context or ""
             raise self._refused(str(error).strip(), context, self._key_of(self._sent.named(context))) from error

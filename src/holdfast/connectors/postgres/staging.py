@@ -45,6 +45,8 @@ class Target:
     checks: tuple[str, ...]
     """What must hold for each row that is written."""
     key: tuple[str, ...]
+    hidden_from: str = ""
+    """The role from which row security may hide rows of the table, so that they are neither replaced nor deleted."""
 
     def staging(self, owner: str, epoch: int) -> str:
         """The name of an epoch's staging table: another one if columns or constraints change, so that rows keep theirs.
@@ -165,13 +167,14 @@ def describe_target(server: Server, connection: Any, table: str, fields: Sequenc
         "SELECT c.oid, c.relkind, has_schema_privilege(n.oid, 'CREATE'), current_user, "
         "has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'SELECT'), "
         "has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), "
+        "row_security_active(c.oid), "
         "ARRAY(SELECT rulename::text FROM pg_rewrite WHERE ev_class = c.oid AND ev_enabled <> 'D') "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s",
         (schema, name),
     ).fetchone()
     if found is None:
         server.refuse(f"has no table {table}: create it before the job starts")
-    oid, kind, creates, me, *rights, rules = found
+    oid, kind, creates, me, *rights, secured, rules = found
     if kind not in ("r", "p"):
         server.refuse(f"has {table}, which is no table")
     if rules and key:
@@ -201,4 +204,5 @@ def describe_target(server: Server, connection: Any, table: str, fields: Sequenc
         )
     checks = [f"{quoted(field)} IS NOT NULL" for field in fields if columns[field][1]]
     checks += [its for its, on in connection.execute(_CHECKS, (oid,)).fetchall() if set(on) <= set(fields)]
-    return Target(schema, name, tuple((field, columns[field][0]) for field in fields), tuple(checks), tuple(key))
+    written = tuple((field, columns[field][0]) for field in fields)
+    return Target(schema, name, written, tuple(checks), tuple(key), me if secured and key else "")
