@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from connector_harness import eventually
+from connector_harness import eventually, job_info
 from postgres_server import PostgresServer
 
 from holdfast.common import Row, RowKind, Types
+from holdfast.connectors.base import WriterContext
 from holdfast.connectors.postgres import enumerator
+from holdfast.connectors.postgres.libraries import refuses_connection
+from holdfast.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
 from holdfast.datastream.connectors.postgres import PostgresSink
 from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
 
 TOTALS = Types.ROW_NAMED(["name", "total"], [Types.STRING(), Types.LONG()])
+ROWS = Types.ROW([Types.STRING(), Types.LONG()])
 TABLE = "CREATE TABLE totals (name text PRIMARY KEY, total int8)"
 
 
@@ -97,6 +101,47 @@ def the_rows_that_row_security_may_hide_are_warned_of(
     sink(postgres, role).validate()
     assert f"row security may hide rows of public.totals from {role}" in caplog.text
     assert f'ALTER ROLE "{role}" BYPASSRLS' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("ALTER ROLE limited PASSWORD 'another'", "password authentication failed"),
+        ("ALTER ROLE limited NOLOGIN", "is not permitted to log in"),
+        ("REVOKE INSERT ON totals FROM limited", "permission denied for table totals"),
+        ("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC", 'permission denied for database "postgres"'),
+    ],
+)
+def a_role_that_a_jdbc_sinks_database_refuses_ends_the_job_and_blames_no_row(
+    postgres: PostgresServer, role: str, change: str, told: str
+) -> None:
+    conf = postgres.directory / "data" / "pg_hba.conf"
+    before = conf.read_text()
+    conf.write_text(f"host all {role} 127.0.0.1/32 scram-sha-256\n{before}")
+    try:
+        postgres.execute(
+            f"ALTER ROLE {role} PASSWORD 'right'", f"GRANT INSERT ON totals TO {role}", "SELECT pg_reload_conf()"
+        )
+        place = postgres.url(role).rpartition("@")[2]
+        login = JdbcConnectionOptions(f"jdbc:postgresql://{place}", user_name=role, password="right")
+        made = JdbcSink("INSERT INTO totals VALUES (?, ?)", ROWS, login, JdbcExecutionOptions(max_retries=0))
+        made.validate()
+        writer = made.create_writer(WriterContext(job_info(), "rows", 0, 1))
+        postgres.execute(change)
+        writer.begin_epoch(1, "a", 0)
+        with pytest.raises(ConfigurationError, match=rf"{told}[^$]*statement: INSERT INTO totals"):  # noqa: PT012
+            writer.write([("a", 1)], None)
+            writer.prepare_commit()
+        writer.close()
+    finally:
+        conf.write_text(before)
+        postgres.execute("GRANT CONNECT ON DATABASE postgres TO PUBLIC", "SELECT pg_reload_conf()")
+
+
+def a_name_server_that_does_not_answer_is_waited_for() -> None:
+    said = 'could not translate host name "db" to address: '
+    assert refuses_connection(said + "Name or service not known")
+    assert not refuses_connection(said + "Temporary failure in name resolution")
 
 
 DOCUMENTED = [

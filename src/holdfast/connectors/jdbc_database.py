@@ -19,8 +19,6 @@ __all__ = ["Database", "parameters", "with_placeholders"]
 _ERROR_OF_SQLITE = 1
 _LASTING_OF_SQLITE = {3, 8, 11, 23, 26}
 """Permissions, a file that may only be read, a damaged one, a refused login, no database."""
-_LASTING_STATES = {"28", "3D"}
-"""The classes of SQL states of a refused login, and of a database that does not exist."""
 _SPARED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/"""
 """Texts, quoted names and comments of SQL."""
 _PARTS = re.compile(rf"({_SPARED})|(\?)|(%)", re.DOTALL)
@@ -96,10 +94,10 @@ class Database:
         return self._options.without_secrets(str(error).strip())
 
     def refuses(self, error: Exception) -> bool:
-        """Whether an error lasts until somebody changes the database, its file, or the login."""
+        """Whether an error lasts until somebody changes the database, its file, the login or the user's rights."""
         if self._is_sqlite:
             return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LASTING_OF_SQLITE
-        return (getattr(error, "sqlstate", None) or "")[:2] in _LASTING_STATES
+        return libraries.refuses(error)
 
     def passes(self, error: Exception) -> bool:
         """Whether another attempt may succeed: the database or the connection fails, not a statement with its rows."""

@@ -76,14 +76,14 @@ class JdbcSink:
         """Connect to the database, and let it plan the statement.
 
         Raises:
-            ConfigurationError: it refuses the statement.
-            ServiceUnavailable: it does not answer, or refuses the user.
+            ConfigurationError: it refuses the user or the statement.
+            ServiceUnavailable: it does not answer.
         """
         database = self._database
         try:
             connection = database.connect()
         except database.library.Error as error:
-            raise ServiceUnavailable(
+            raise (ConfigurationError if database.refuses(error) else ServiceUnavailable)(
                 f"the JdbcSink cannot connect to {database.url}: {database.said(error)}. Check the URL, the user and the "
                 "password, and whether the database runs."
             ) from error

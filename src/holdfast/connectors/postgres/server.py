@@ -25,22 +25,6 @@ _FAILOVER = 170_000
 _log = logging.getLogger(__name__)
 _LOCK_MS = 10_000
 """How long a reader of a snapshot waits for a statement that changes its table, or waits to."""
-_LASTING = (
-    "password authentication failed",
-    "no password supplied",
-    "does not exist",
-    "no pg_hba.conf entry",
-    "permission denied",
-    "must be superuser or replication role",
-    "is not permitted to log in",
-    "invalid connection option",
-    "could not translate host name",
-    "certificate verify failed",
-    "does not match host name",
-    "root certificate file",
-    "server does not support SSL",
-)
-"""What the server or its library says of a connection that no restart mends."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +145,7 @@ class Server:
                 f"{self.url} has no free process for replication: raise max_wal_senders, and restart the server "
                 f"[{self.user}]"
             ) from error
-        lasts = any(text in said for text in _LASTING)
+        lasts = libraries.refuses_connection(said)
         remedy = "check the URL, the user and the password, and pg_hba.conf" if lasts else "does the server run?"
         if not lasts and getattr(error, "sqlstate", None) is not None:
             remedy = "it is tried again"  # the server runs, and says why it fails
