@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from holdfast.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
+from holdfast.common.kafka_refusals import refused_login
 from holdfast.connectors.kafka.changelogs.changelog import changelog_topic
 from holdfast.connectors.kafka.sink.tokens import token_topic
 from holdfast.datastream.connectors.base import DeliveryGuarantee
@@ -42,7 +43,7 @@ _LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_
 
 
 class Guarded(KafkaBroker):
-    """A broker with a second listener, where the user joe may do what he was given."""
+    """A broker with a listener where the user joe may do what he was given, and one that refuses him."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -50,13 +51,17 @@ class Guarded(KafkaBroker):
             properties={
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
-                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,LIMITED:SASL_PLAINTEXT",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+                "LIMITED:SASL_PLAINTEXT,OTHERS:SASL_PLAINTEXT",
+                "listener.name.others.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.others.plain.sasl.jaas.config": _LOGIN.replace("joe", "ann"),
                 "listener.name.limited.sasl.enabled.mechanisms": "PLAIN",
                 "listener.name.limited.plain.sasl.jaas.config": _LOGIN,
             },
         )
         self.limited = self._reserve_port()
-        self._listeners["LIMITED"] = (self.limited, self.limited)
+        self.others = self._reserve_port()
+        self._listeners |= {"LIMITED": (self.limited, self.limited), "OTHERS": (self.others, self.others)}
 
     @property
     def login(self) -> dict[str, str]:
@@ -284,3 +289,10 @@ def a_password_that_the_brokers_refuse_ends_the_job_by_name(
     settings = log_in(guarded, log, tmp_path, wrong["the checkpoint log"])
     with pytest.raises(ConfigurationError, match=r"(?s)refuses? the login: .*Authentication failed.*Check the"):
         copy(guarded, output, settings, passwords=(wrong["the source"], wrong["the sink"]))
+
+
+def a_login_that_one_broker_refuses_and_another_takes_is_not_refused(guarded: Guarded) -> None:
+    refusing, taking = f"127.0.0.1:{guarded.others}", f"127.0.0.1:{guarded.limited}"
+    assert "Authentication failed" in refused_login({**guarded.login, "bootstrap.servers": refusing})
+    for servers in (f"{refusing},{taking}", f"{taking},{refusing}", taking):
+        assert refused_login({**guarded.login, "bootstrap.servers": servers}) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,6 +48,8 @@ OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _OF_THE_LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
 _LOGIN_S = 5.0
 """Seconds to wait for the brokers."""
+_OTHERS_S = 1.0
+"""After one broker has refused the login, this long for another one to accept it: the first may just be starting."""
 
 
 def refused_login(settings: Mapping[str, Any]) -> str:
@@ -66,9 +69,12 @@ def refused_login(settings: Mapping[str, Any]) -> str:
 
     client = AdminClient({**connection_settings(settings), "log_level": 0, "error_cb": heard})
     answer = client.describe_cluster(request_timeout=_LOGIN_S)
-    while not refusals and not answer.done():
+    heard_at = 0.0
+    while not answer.done() and not (refusals and time.monotonic() > heard_at + _OTHERS_S):
+        heard_at = heard_at if refusals else time.monotonic()
         client.poll(0.1)  # serves the callback
-    return refusals[0] if refusals else ""
+    accepted = answer.done() and answer.exception() is None
+    return refusals[0] if refusals and not accepted else ""
 
 
 def rights_missing(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> list[str]:
