@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def copy(
     *,
     name: str = "",
     group: str = "",
+    start: str = "earliest",
     passwords: tuple[str, str] = ("secret", "secret"),
 ) -> None:
     """Run a job that copies the topic ``in``, with these passwords of source and sink; an error that may pass ends it."""
@@ -114,7 +116,7 @@ def copy(
     reading, writing = ({**broker.login, "sasl.password": password} for password in passwords)
     source = KafkaSource(
         topics="in",
-        starting_offsets="committed" if group else "earliest",
+        starting_offsets=start,
         group_id=group or None,
         bounded=KafkaOffsetsInitializer.latest(),
         value_only_deserializer=SimpleStringSchema(),
@@ -271,7 +273,15 @@ def the_right_that_a_changelog_lacks_is_named(
 
 def a_group_whose_offsets_may_not_be_read_is_named(guarded: Guarded, output: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"refuses the request for group the-readers: .*Group authorization failed"):
-        copy(guarded, output, {"execution.checkpointing.dir": str(tmp_path)}, group="the-readers")
+        copy(guarded, output, {"execution.checkpointing.dir": str(tmp_path)}, group="the-readers", start="committed")
+
+
+def a_group_whose_offsets_may_not_be_committed_is_warned_of(
+    guarded: Guarded, output: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy(guarded, output, {"execution.checkpointing.dir": str(tmp_path)}, group="the-readers")
+    assert sorted(map(int, committed_values(guarded.bootstrap_servers, output))) == list(range(20))
+    assert re.search("offsets of group the-readers not committed: .*Group authorization failed", caplog.text)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -349,6 +350,9 @@ class ClusterView:
                     consumer.commit(offsets=asked, asynchronous=True)
                 elif time.monotonic() > deadline:
                     raise self._silent(f" to the offsets of group {group}")
+        except ConfigurationError:  # closing waits for the commit, perhaps for ever, and must not hold up the process's end
+            threading.Thread(target=consumer.close, name="kafka-group-close", daemon=True).start()
+            raise
         except BaseException:
             consumer.close()
             raise

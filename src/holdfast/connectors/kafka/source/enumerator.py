@@ -137,11 +137,16 @@ class KafkaEnumerator:
         if self._group_commit is not None:
             if not self._group_commit.done():
                 return  # the next checkpoint's offsets cover these
-            if error := self._group_commit.exception():
-                _logger.warning("%s: offsets of group %s not committed: %s", self._name, group, error)
+            if isinstance(self._group_commit.exception(), ConfigurationError):
+                return  # refused, and it will be again
         offsets = Positions.decode(state).next
         if offsets:
             self._group_commit = self._view.commit(group, offsets)
+            self._group_commit.add_done_callback(self._warn_of_failed_commit)
+
+    def _warn_of_failed_commit(self, commit: Future[Any]) -> None:
+        if error := commit.exception():
+            _logger.warning("%s: offsets of group %s not committed: %s", self._name, self._source.group_id, error)
 
     def wait(self, timeout: float) -> None:
         """Poll the partitions' ends until there is new input: every few ms at first, then 20 times a second.
