@@ -27,7 +27,7 @@ RULES = [
         r"\b(_keys|_assign|_spread|group_assigner|assign|get_key)\b.*(channels|key_groups)\.py|state/keys/key_groups\.py",
     ),
     ("state read", r"\b(load|get_many)\b.*state/"),
-    ("state write", r"\b(collect|encode_many|_snapshot|snapshot|committed|_flush|evict|write_file|_materialise|_upload)\b"),
+    ("state write", r"\b(collect|encode_each|_snapshot|snapshot|committed|_flush|evict|write_file|_materialise|_upload)\b"),
     ("timers", r"state/timers/timers\.py|\b_fire\b"),
     ("state handles", r"state/cells/handles\.py|state/rows/space\.py"),
     ("decode", r"\b(Parse|MerchantAndOne|map)\b.*benchmarks/|\bextract_timestamp\b|operators/stateless\.py"),

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from holdfast.runtime.records.frames import Frame, decode_data, encode_data
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.runtime.records.user_code import OperatorName
 from holdfast.runtime.time.clock import Passing
-from holdfast.state.cells.codec import RowCodec
+from holdfast.state.cells.codec import RowCodec, packed_array
 from holdfast.state.cells.column import Column
 from holdfast.state.cells.row import DIRTY
 from holdfast.state.keys.key_groups import group_assigner, key_grouper
@@ -117,31 +117,36 @@ def state_operations() -> Body:
     return body
 
 
+def _encoded(codec: RowCodec, keys: Sequence[int], rows: Sequence[list[Any]]) -> bytes:
+    """Rows as a piece of a delta has them."""
+    return packed_array(codec.encode_each(keys, rows, "benchmark"))
+
+
 def encode_typed() -> Body:
     """Encode rows of declared types, per row."""
     codec, rows, keys = _codec(_columns()), _rows(), list(range(N))
-    return lambda: codec.encode_many(keys, rows, "benchmark")
+    return lambda: _encoded(codec, keys, rows)
 
 
 def decode_typed() -> Body:
     """Decode rows of declared types, per row."""
     codec = _codec(_columns())
     keys = list(range(N))
-    data = codec.encode_many(keys, _rows(), "benchmark")
+    data = _encoded(codec, keys, _rows())
     return lambda: codec.decode_many(keys, data, codec.schema_id, 1)
 
 
 def encode_pickled() -> Body:
     """Encode rows of undeclared types, per row."""
     codec, rows, keys = _codec(_pickled_columns()), _rows(), list(range(N))
-    return lambda: codec.encode_many(keys, rows, "benchmark")
+    return lambda: _encoded(codec, keys, rows)
 
 
 def decode_pickled() -> Body:
     """Decode rows of undeclared types, per row."""
     codec = _codec(_pickled_columns())
     keys = list(range(N))
-    data = codec.encode_many(keys, _rows(), "benchmark")
+    data = _encoded(codec, keys, _rows())
     return lambda: codec.decode_many(keys, data, codec.schema_id, 1)
 
 
