@@ -68,7 +68,7 @@ def azurite() -> Iterator[dict[str, str]]:
     finally:
         server.kill()
         server.wait()
-        port.release()
+        port.close()
 
 
 @pytest.fixture

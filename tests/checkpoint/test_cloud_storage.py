@@ -81,8 +81,8 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         cluster.kill()
         cluster.wait()
-        port.release()
-        http_port.release()
+        port.close()
+        http_port.close()
 
 
 @pytest.fixture(params=["hdfs", "azure", "google"])

@@ -69,7 +69,7 @@ class RedisServer:
 
     def release(self) -> None:
         """Let others have the port."""
-        self._reserved.release()
+        self._reserved.close()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from pathlib import Path
@@ -214,9 +215,12 @@ def a_server_that_cannot_be_written_to_is_told_before_the_job_starts(
 
 
 def a_server_behind_tls_is_known_by_its_certificate(tmp_path: Path, runs: Any) -> None:
-    own, other, port = certificate(tmp_path, "own"), certificate(tmp_path, "other"), ReservedPort()
+    own, other = certificate(tmp_path, "own"), certificate(tmp_path, "other")
     more = ["--tls-cert-file", str(own), "--tls-key-file", str(own.with_suffix(".key")), "--tls-auth-clients", "no"]
-    with redis_server(tmp_path, "--tls-port", str(port.number), "--requirepass", "secret-word", *more) as server:
+    with (
+        contextlib.closing(ReservedPort()) as port,
+        redis_server(tmp_path, "--tls-port", str(port.number), "--requirepass", "secret-word", *more) as server,
+    ):
         url = f"rediss://127.0.0.1:{port.number}/0?ssl_ca_certs="
         given = sink(server, url=f"{url}{own}", password="secret-word")
         given.validate()
@@ -233,7 +237,6 @@ def a_server_behind_tls_is_known_by_its_certificate(tmp_path: Path, runs: Any) -
             with pytest.raises(kind, match=told) as error:
                 sink(server, url=refused, password=password).validate()
             assert "-word" not in str(error.value)
-    port.release()
 
 
 def a_server_that_never_answers_is_told(tmp_path: Path) -> None:

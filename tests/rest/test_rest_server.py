@@ -200,9 +200,9 @@ def test_late_records_and_texts_of_errors_are_shown_with_a_token_only(jobs: Jobs
     metrics.event("restart", "map failed: card 4711")
     for path in ("view", "exceptions", "checkpoints", ""):
         url = f"{jobs.server.url}/jobs/{ID}/{path}".rstrip("/")
-        assert "4711" not in httpx.get(url, timeout=300).text
+        assert "card 4711" not in httpx.get(url, timeout=300).text
     reading = {"authorization": f"Bearer {read_token(jobs.server.token)}"}
-    assert httpx.get(f"{jobs.server.url}/jobs/{ID}/view", headers=reading, timeout=300).text.count("4711") == 3
+    assert httpx.get(f"{jobs.server.url}/jobs/{ID}/view", headers=reading, timeout=300).text.count("card 4711") == 3
     assert "ValueError" in httpx.get(f"{jobs.server.url}/jobs/{ID}/exceptions", timeout=300).text
 
 

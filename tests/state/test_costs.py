@@ -135,7 +135,7 @@ def excess(once: Cost, twice: Cost) -> list[str]:
 def all_excess(measured: Callable[[int], dict[str, Cost]]) -> dict[str, list[str]]:
     """What grows faster than the work of each operation, by its name.
 
-    A cost that comes in one step, as that of a buffer, is no growth: what is too much from n to 2n must be so from 2n to 4n, too.
+    A cost that comes in one step, as that of a buffer, is no growth: what is more from n to 2n is so from 2n to 4n, too.
     """
     once, twice = measured(N), measured(2 * N)
     found = {name: grown for name in once if (grown := excess(once[name], twice[name]))}

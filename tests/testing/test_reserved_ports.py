@@ -18,7 +18,7 @@ def ports() -> Iterator[list[int]]:
     reserved = [ReservedPort() for _ in range(500)]
     yield [port.number for port in reserved]
     for port in reserved:
-        port.release()
+        port.close()
 
 
 def listener(port: int) -> socket.socket:

@@ -267,7 +267,7 @@ class KafkaBroker:
         """Kill the broker, give its ports back, and remove its directory if it is temporary."""
         self.kill()
         for port in self._reserved:
-            port.release()
+            port.close()
         atexit.unregister(self.kill)
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -9,7 +9,7 @@ __all__ = ["ReservedPort"]
 
 
 class ReservedPort:
-    """A free TCP port of an address, kept until `release`, also while the process that uses it is down.
+    """A free TCP port of an address, kept until `close`, also while the process that uses it is down.
 
     A socket that is bound to the port, but does not listen, keeps the kernel from giving the port to any other socket; a
     process that names the port can listen on it, as servers set ``SO_REUSEADDR``. This is so on Linux; elsewhere the port is
@@ -25,8 +25,8 @@ class ReservedPort:
         self._socket.bind((host, 0))
         self.number: int = self._socket.getsockname()[1]
         if sys.platform != "linux":
-            self.release()
+            self.close()
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let others have the port."""
         self._socket.close()

@@ -127,7 +127,7 @@ class PostgresServer:
 
     def release(self) -> None:
         """Let others have the port."""
-        self._reserved.release()
+        self._reserved.close()
 
     def connect(self, **more: Any) -> Any:
         """Open a connection in autocommit."""

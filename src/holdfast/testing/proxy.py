@@ -373,7 +373,7 @@ class KafkaProxy:
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
-        self._reserved.release()
+        self._reserved.close()
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(_WAIT_S)

@@ -55,7 +55,7 @@ class TcpProxy:
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
-        self._reserved.release()
+        self._reserved.close()
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(_WAIT_S)
             self._loop.call_soon_threadsafe(self._loop.stop)
