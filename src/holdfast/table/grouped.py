@@ -166,7 +166,7 @@ class KGroupedTable(Generic[K, V]):
         self,
         initializer: Callable[[], R],
         adder: Callable[[K, V, R], R],
-        subtractor: Callable[[K, V, R], R],
+        subtractor: Callable[[K, V, R], R | None],
         value_type: TypeInformation | None = None,
     ) -> KTable[K, R]:
         """Aggregate the values of each group. Every change of the table changes the aggregates of its groups.
@@ -189,7 +189,7 @@ class KGroupedTable(Generic[K, V]):
         return self._aggregated(Aggregate(int, one_more, one_less, Types.LONG()), "count")
 
     def reduce(
-        self, adder: Callable[[V, V], V], subtractor: Callable[[V, V], V], value_type: TypeInformation | None = None
+        self, adder: Callable[[V, V], V], subtractor: Callable[[V, V], V | None], value_type: TypeInformation | None = None
     ) -> KTable[K, V]:
         """Combine the values of each group.
 

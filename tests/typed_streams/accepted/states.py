@@ -53,6 +53,8 @@ class Count(KeyedProcessFunction[str, Order, int]):
     last = ValueState("last", Order, ttl=StateTtlConfig.new_builder(Time.hours(1)).build())
     small = ValueState("small", Types.INT())
     anything = ValueState("anything")
+    picture = ValueState("picture", Types.PRIMITIVE_ARRAY(Types.BYTE()))
+    marks = ValueState("marks", Types.PRIMITIVE_ARRAY(Types.SHORT()))
     shops = ListState("shops", list[str])
     totals = MapState("totals", str, Types.DOUBLE())
     most = ReducingState("most", Larger())
@@ -64,6 +66,8 @@ class Count(KeyedProcessFunction[str, Order, int]):
         reveal_type(self.last.value())  # Order | None
         reveal_type(self.small.value())  # int | None
         reveal_type(self.anything.value())  # Any | None
+        reveal_type(self.picture.value())  # bytes | None
+        reveal_type(self.marks.value())  # list[int] | None
         reveal_type(self.shops.get())  # Iterable[list[str]]
         reveal_type(self.totals[value.shop])  # float | None
         reveal_type(self.most.get())  # int | None

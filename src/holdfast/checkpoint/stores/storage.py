@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.checkpoint.ids import LogPosition
@@ -40,6 +40,9 @@ from holdfast.checkpoint.stores.s3_store import S3Store
 from holdfast.checkpoint.stores.signed_store import KEY_FILE, SignedStore, read_keys
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.metrics.requests import NONE, RequestCounter, Requests
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "AlreadyExists",
@@ -146,7 +149,7 @@ class Storage:
         """Counts this process's requests to the storage."""
 
     @classmethod
-    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:
+    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Self:
         """Open the storage at ``uri``.
 
         ``file:///dir`` or a plain local path, ``s3://bucket/prefix`` (also ``s3a``), ``gs://bucket/prefix``,
@@ -430,7 +433,7 @@ class FileStorage(Storage):
         self._files = store
 
     @classmethod
-    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> FileStorage:
+    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Self:
         """Open the storage at a URI of an object store or HDFS.
 
         Raises:

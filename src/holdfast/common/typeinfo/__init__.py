@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.common.system.jvm_only import refusing
 from holdfast.common.typeinfo.base import TypeInformation
 from holdfast.common.typeinfo.basic import (
     BasicType,
     BasicTypeInfo,
+    ByteTypeInfo,
     InstantTypeInfo,
     PickledBytesTypeInfo,
     SqlTimeTypeInfo,
@@ -36,6 +37,7 @@ __all__ = [
     "BasicArrayTypeInfo",
     "BasicType",
     "BasicTypeInfo",
+    "ByteTypeInfo",
     "InstantTypeInfo",
     "ListTypeInfo",
     "MapTypeInfo",
@@ -67,9 +69,9 @@ class Types:
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BYTE() -> TypeInformation[int]:
+    def BYTE() -> ByteTypeInfo:
         """The type of whole numbers of 8 bits."""
-        return BasicTypeInfo(BasicType.BYTE)
+        return ByteTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def BOOLEAN() -> TypeInformation[bool]:
@@ -166,8 +168,14 @@ class Types:
         """The type of a tuple with these fields."""
         return TupleTypeInfo(field_types)
 
+    @overload
     @staticmethod
-    def PRIMITIVE_ARRAY(element_type: TypeInformation[V]) -> TypeInformation[list[V]]:
+    def PRIMITIVE_ARRAY(element_type: ByteTypeInfo) -> TypeInformation[bytes]: ...  # type: ignore[overload-overlap]
+    @overload
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: TypeInformation[V]) -> TypeInformation[list[V]]: ...
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: TypeInformation[Any]) -> TypeInformation[Any]:
         """The type of a list of numbers, booleans or characters; of bytes when the element type is BYTE."""
         return PrimitiveArrayTypeInfo(element_type)
 

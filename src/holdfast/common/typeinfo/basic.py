@@ -18,7 +18,7 @@ from holdfast.common.typeinfo.base import TypeInformation, refuse, register, sho
 from holdfast.common.values import pickling
 from holdfast.common.values.type_variables import V
 
-__all__ = ["BasicType", "BasicTypeInfo", "InstantTypeInfo", "PickledBytesTypeInfo", "SqlTimeTypeInfo"]
+__all__ = ["BasicType", "BasicTypeInfo", "ByteTypeInfo", "InstantTypeInfo", "PickledBytesTypeInfo", "SqlTimeTypeInfo"]
 
 Conform = Callable[[Any], Any]
 
@@ -203,9 +203,9 @@ class BasicTypeInfo(TypeInformation[V]):
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
+    def BYTE_TYPE_INFO() -> ByteTypeInfo:
         """Same as ``Types.BYTE()``."""
-        return BasicTypeInfo(BasicType.BYTE)
+        return ByteTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
@@ -251,6 +251,10 @@ class BasicTypeInfo(TypeInformation[V]):
     def INSTANT_TYPE_INFO() -> InstantTypeInfo:
         """Same as ``Types.INSTANT()``."""
         return InstantTypeInfo(BasicType.INSTANT)
+
+
+class ByteTypeInfo(BasicTypeInfo[int]):
+    """The type of whole numbers of 8 bits. A class of its own, as an array of them is ``bytes``, not a list."""
 
 
 class InstantTypeInfo(BasicTypeInfo[Instant]):
