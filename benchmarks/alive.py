@@ -21,7 +21,7 @@ from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state.backends.backend import Place, StateBackendSettings
+from holdfast.state.backends.backend import Place, StateBackendSettings, size_of
 from holdfast.state.backends.keyed_backend import KeyedStateBackend
 from holdfast.state.keys.key_groups import KeyGroupRange
 
@@ -134,7 +134,7 @@ def _measured(directory: Path, backend: str, options: argparse.Namespace) -> dic
         now = epoch * 1000 // EPOCHS_A_SECOND
         changed = pick.sample(range(options.keys), options.rate // EPOCHS_A_SECOND)
         subtask.run_epoch(epoch, {key: now + AHEAD_MS + pick.randrange(1000) for key in changed}, alive)
-        if (size := sum(file.size for each in subtask.handles for file in each.handles())) > largest:
+        if (size := sum(size_of(file) for each in subtask.handles for file in each.handles())) > largest:
             largest, handles, then = size, subtask.handles, dict(alive)
     schema = subtask.backend.state.schema
     subtask.close()

@@ -26,11 +26,12 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.volume import FILLED, PARALLELISM, ROW, Stored, Subtask, _all, _assigned
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.state.backends import upkeep
-from holdfast.state.backends.compaction import Base
+from holdfast.state.backends.backend import size_of
 from holdfast.state.snapshots import lazy_restore
 
 
@@ -129,8 +130,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         server.start()
         uri = f"http://127.0.0.1:{mine.recv()}"
         stored = Stored(_assigned([made["stored"]], 1, 0), made["stored"].schema, made["stored"].epoch)
-        figures["base_mb"] = round(sum(each.size for handle in stored.handles for each in handle.base) / 1e6)
-        figures["deltas_mb"] = round(sum(each.size for handle in stored.handles for each in handle.deltas) / 1e6)
+        figures["base_mb"] = round(sum(size_of(each) for handle in stored.handles for each in handle.base) / 1e6)
+        figures["deltas_mb"] = round(sum(size_of(each) for handle in stored.handles for each in handle.deltas) / 1e6)
         taken: dict[str, list[float]] = {}
         for turn in range(options.rounds):
             for way in ("arriving", "fetched") if turn % 2 else ("fetched", "arriving"):
@@ -162,12 +163,11 @@ def _filled(number: int, root: Path, rows: int, epochs: int) -> dict[str, Any]:
     order = subtask.pick.sample(subtask.keys, len(subtask.keys))
     for at in range(0, len(order), FILLED):
         subtask.run_epoch(order[at : at + FILLED])
-    for due in (lambda *_: None, lambda *_: Base(), lambda *_: None):
-        subtask.settle()
-        upkeep.due = due
-        subtask.run_epoch(order[:1])
-    for _ in range(epochs):
-        subtask.run_epoch(subtask.pick.sample(order, len(order) // 100))
+    subtask.settle()
+    subtask.store_base()
+    with mock.patch.object(upkeep, "due", return_value=None):
+        for _ in range(epochs):
+            subtask.run_epoch(subtask.pick.sample(order, len(order) // 100))
     return {"stored": subtask.stored()}
 
 

@@ -18,10 +18,10 @@ from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import AsyncFunction, AsyncRetryStrategy
 from holdfast.runtime.operators.async_wait import AsyncWaitOperator
-from holdfast.runtime.plan.context import Clock
 from holdfast.runtime.plan.listed_states import ListedStates
 from holdfast.runtime.plan.operator import Operator
 from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.time.clock import Clock
 from holdfast.testing.memory_store import MemoryStore
 
 _FRAME = 2048
@@ -44,7 +44,7 @@ def _operator(seconds: float, capacity: int, ordered: bool, taken: list[int]) ->
     operator.context = one_subtask(
         Clock(),
         None,
-        lists=ListedStates(Storage(MemoryStore(), "memory"), None),
+        lists=ListedStates(Storage(MemoryStore()), None),
         emit=lambda batch: taken.append(len(batch.values)),
     )
     operator.open()

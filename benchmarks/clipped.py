@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.stores.storage import Storage
 from holdfast.common import Types
@@ -35,7 +36,7 @@ WINDOW_MS = 60_000
 class Counted(Storage):
     """Counts the bytes and requests of reads."""
 
-    bytes = reads = 0
+    read = reads = 0
 
     def get(self, path: str) -> bytes:
         return self._count(super().get(path))
@@ -44,7 +45,7 @@ class Counted(Storage):
         return self._count(super().get_range(path, start, length))
 
     def _count(self, data: bytes) -> bytes:
-        self.bytes += len(data)
+        self.read += len(data)
         self.reads += 1
         return data
 
@@ -102,11 +103,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                         groups = key_group_range(GROUPS, PARTS, part)
                         clipped = [msgspec.structs.replace(h, first=groups.first, last=groups.last) for h in handles]
                         subtask = Subtask(storage, Path(directory, f"{by}-{part}"), by, groups, uploads, slices)
-                        storage.bytes = storage.reads = 0
+                        storage.read = storage.reads = 0
                         began = time.process_time()
                         subtask.open(clipped, schema)
                         seconds.append(time.process_time() - began)
-                        reads.append(storage.bytes / total)
+                        reads.append(storage.read / total)
                         requests.append(storage.reads)
                         _check(subtask, groups, options.keys)
                         subtask.backend.close()
@@ -130,10 +131,10 @@ def _written(storage: Storage, directory: Path, kind: str, keys: int, slices: in
         subtask.write(filled or pick.sample(shuffled[-(keys // slices) :], keys // 400), pick)
 
         def new_path(kind: str, epoch: int = epoch) -> str:
-            return JobPaths.of("clipped").state_file(1, epoch, "op", 0, new_attempt(), kind)
+            return JobPaths.of("clipped").state_file(1, Epoch(epoch), "op", 0, new_attempt(), kind)
 
         handles = subtask.backend.snapshot(new_path)
-        subtask.backend.completed(handles, epoch, new_path)
+        subtask.backend.completed(handles, Epoch(epoch), new_path)
         if epoch == EPOCHS - 10 and subtask.backend._pending is not None:
             subtask.backend._pending.result()
     schema = subtask.backend.state.schema

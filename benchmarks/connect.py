@@ -156,7 +156,7 @@ def run_job(path: str, kind: str, directory: Path) -> Turn:
     global turn
     turn = Turn()
     of_epoch, epochs, size = SIZES[kind]
-    executor.Stages = {"rdd": TimedStages, "connect": ConnectStages}[path]
+    executor.Stages = {"rdd": TimedStages, "connect": ConnectStages}[path]  # type: ignore[assignment, attr-defined]
     config = Configuration()
     for key, value in {
         "rest.port": "0",

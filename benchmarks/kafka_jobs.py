@@ -64,7 +64,7 @@ class FraudCounter(KeyedProcessFunction):
             self.first_seen.update(ctx.timestamp())
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
         self.count.update(count + 1)
-        if self.count.value() > 10:
+        if (self.count.value() or 0) > 10:
             self.alerts.inc()
             yield ctx.get_current_key(), "rate-limit-trip"
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.handles import IndexedFile
+from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.stores.storage import Storage
@@ -70,11 +71,11 @@ class Subtask:
         """End the epoch: the barrier, and the checkpoint's completion."""
         self.epoch += 1
         handles = self.backend.snapshot(self._new_path)
-        self.backend.completed(handles, self.epoch, self._new_path)
+        self.backend.completed(handles, Epoch(self.epoch), self._new_path)
         return handles
 
     def _new_path(self, kind: str) -> str:
-        return JobPaths.of("large").state_file(1, self.epoch, "op", 0, new_attempt(), kind)
+        return JobPaths.of("large").state_file(1, Epoch(self.epoch), "op", 0, new_attempt(), kind)
 
     def changes(self, handles: list[KeyedHandle]) -> int:
         """The number of entries or chunks in the last delta."""

@@ -85,7 +85,7 @@ class Sample(KeyedProcessFunction):
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + until)
         self.count.update((count or 0) + 1)
         if value["number"] % self.emit_every == 0:
-            if self.profile_bytes and not self.profile.value().startswith(value["user_id"]):
+            if self.profile_bytes and not (self.profile.value() or "").startswith(value["user_id"]):
                 raise RuntimeError(f"the profile of {value['user_id']} is another user's")
             yield str(value["sent"])
 
@@ -125,7 +125,8 @@ def generate(
     settings = {"linger.ms": 1, "queue.buffering.max.messages": 2_000_000, "delivery.report.only.error": True}
     producer = Producer({"bootstrap.servers": servers, **settings})
     random = np.random.default_rng(11)
-    population, late = np.arange(user_count), iter(())
+    population = np.arange(user_count)
+    late: Iterator[int] = iter(())
     if rough:
         share = np.arange(1, user_count + 1, dtype=float) ** -1.2
         population = random.choice(user_count, 1_000_003, p=share / share.sum())
@@ -136,6 +137,7 @@ def generate(
 
     def send(numbers: range, due: int) -> None:
         """Send records that are due in the same millisecond."""
+        ends: Iterator[str]
         if rough:
             ends = (f'{due},"event_time":{due - behind}}}' for behind in late)
         else:

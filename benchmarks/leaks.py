@@ -151,7 +151,7 @@ def run(epochs: int, every: int, directory: Path, settings: dict[str, str]) -> I
     numbers = env.from_source(NumberSequenceSource(0, epochs - 1), WatermarkStrategy.no_watermarks(), "numbers")
     numbers.key_by(lambda _: 1).process(Counting())
     began = time.monotonic()
-    client = env.execute_async("leaks")
+    client: Any = env.execute_async("leaks")
     result = client.get_job_execution_result()
     due = every
     while not result.done():

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.handles import ContainedFile, Handle
+from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
@@ -51,12 +52,12 @@ class LargeJob:
         }
 
     def _delta(self, uid: str, n: int) -> ContainedFile:
-        path = self.paths.state_file(1, self.log.owned.next_id, uid, n, new_attempt(), "delta")
+        path = self.paths.state_file(1, Epoch(self.log.owned.next_id), uid, n, new_attempt(), "delta")
         return ContainedFile(path, self.random.randrange(1 << 20), self.random.randbytes(16))
 
     def _fresh(self, uid: str, n: int, deltas: int) -> SubtaskState:
         groups = key_group_range(128, SUBTASKS, n)
-        files = [self._delta(uid, n) for _ in range(deltas)]
+        files: list[Handle] = [self._delta(uid, n) for _ in range(deltas)]
         return SubtaskState([KeyedHandle(groups.first, groups.last, schema=SCHEMA, deltas=files)])
 
     def change(self, uid: str, n: int) -> None:

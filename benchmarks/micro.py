@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.one_subtask import one_subtask
+from holdfast.checkpoint.ids import Epoch
 from holdfast.common import Time, Types
 from holdfast.datastream import (
     AggregateFunction,
@@ -33,11 +34,10 @@ from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.runtime.channels.channels import Router
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.plan.context import Clock
 from holdfast.runtime.records.frames import Frame, decode_data, encode_data
 from holdfast.runtime.records.records import RecordBatch
 from holdfast.runtime.records.user_code import OperatorName
-from holdfast.runtime.time.clock import Passing
+from holdfast.runtime.time.clock import Clock, Passing
 from holdfast.state.cells.codec import RowCodec, packed_array
 from holdfast.state.cells.column import Column
 from holdfast.state.cells.row import DIRTY
@@ -210,7 +210,9 @@ def frame_encode() -> Body:
 
 def frame_of_dictionaries() -> Body:
     """Encode dictionaries to a frame and decode them, per record."""
-    values = [{"user": f"u{e[0]:05d}", "amount": e[1], "currency": "INR", "ts_ms": e[2]} for e in _events()]
+    values: list[dict[str, Any]] = [
+        {"user": f"u{user:05d}", "amount": amount, "currency": "INR", "ts_ms": at} for user, amount, at in _events()
+    ]
     frame = Frame(0, values, [each["ts_ms"] for each in values], [each["user"] for each in values])
     return lambda: decode_data(memoryview(encode_data(frame)))
 
@@ -240,7 +242,7 @@ def merge() -> Body:
         for sequence, part in enumerate(parts):
             content = Frame(part[-1][2], part, [e[2] for e in part], [e[0] for e in part])
             frames.append(pack_frame(DATA, 1, 0, 0, sender, sequence, encode_data(content)))
-        end = Barrier(1, "a", len(parts), parts[-1][-1][2], False)
+        end = Barrier(Epoch(1), "a", len(parts), parts[-1][-1][2], False)
         frames.append(pack_frame(BARRIER, 1, 0, 0, sender, len(parts), encode_barrier(end)))
     plan, vertex = _two_stage_plan()
     directory = tempfile.mkdtemp(prefix="holdfast-micro-")
@@ -250,7 +252,7 @@ def merge() -> Body:
         merged = InputMerge.of(plan, vertex, 0, -(2**63), directory, 256 << 20)
         for frame in frames:
             merged.add(frame)
-        merged.verify(1)
+        merged.verify(Epoch(1))
         for _ in merged.frames():
             pass
 
@@ -318,7 +320,7 @@ def window_per_record() -> Body:
 
 def _windows(clock: Clock) -> Any:
     """The operator of windows of a minute, with the functions of the window job."""
-    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())
     env.set_parallelism(1)
     windows = (
         env.from_collection([(1, 1.0)]).key_by(lambda event: event[0]).window(TumblingEventTimeWindows.of(Time.minutes(1)))
@@ -353,7 +355,7 @@ class _Emit(ProcessWindowFunction):
 
 def route() -> Body:
     """Send a record to one of two subtasks by its key, per record."""
-    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())
     env.set_parallelism(2)
     env.from_collection([(1, 1.0, 1)]).key_by(lambda event: event[0]).process(_Passes()).print()
     plan = env._plan("benchmark")
@@ -365,7 +367,7 @@ def route() -> Body:
     def body() -> None:
         router.begin()
         router.process(batch)
-        router.end(1, "attempt")
+        router.end(Epoch(1), "attempt")
 
     return body
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -23,6 +22,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.connectors.base import Committable, JobInfo, ReaderContext, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.sink.serializer import RecordSerializer
@@ -107,7 +107,7 @@ def write(servers: str, options: argparse.Namespace) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         while count < options.records:
             epoch += 1
-            writer.begin_epoch(epoch, str(epoch), epoch - 1)
+            writer.begin_epoch(Epoch(epoch), str(epoch), CheckpointId(epoch - 1))
             for _ in range(max(1, options.epoch // options.batch)):
                 writer.write(values, None)
                 count += len(values)
@@ -171,4 +171,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

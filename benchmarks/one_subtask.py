@@ -6,7 +6,8 @@ from typing import Any
 
 from holdfast.connectors.base import JobInfo
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.plan.context import Clock, OperatorContext
+from holdfast.runtime.plan.context import OperatorContext
+from holdfast.runtime.time.clock import Clock
 from holdfast.state.rows.keyed_state import KeyedState
 
 __all__ = ["one_subtask"]

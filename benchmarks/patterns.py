@@ -62,7 +62,7 @@ def pattern() -> Pattern:
 
 def factories() -> dict[str, OperatorFactory]:
     """Both operators."""
-    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())
     env.set_parallelism(1)
     cards = env.from_collection([(0, 0)]).key_by(lambda payment: payment[0])
     made: dict[str, Any] = {

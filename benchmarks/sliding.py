@@ -21,9 +21,9 @@ from holdfast.common import Time, Types
 from holdfast.datastream import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
 from holdfast.runtime.operators.windows.window import WindowOperator
 from holdfast.runtime.operators.windows.window_content import Accumulator, Reduced, WindowContent
-from holdfast.runtime.plan.context import Clock
 from holdfast.runtime.plan.operator import OperatorFactory
 from holdfast.runtime.records.records import RecordBatch
+from holdfast.runtime.time.clock import Clock
 from holdfast.state.rows.keyed_state import KeyedState
 
 MINUTE = 60_000

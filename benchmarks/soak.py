@@ -68,7 +68,7 @@ def run(directory: Path, store: ObjectStore, rate: int, seconds: float, samples:
     source = PaymentsSource(rate_per_second=rate)
     payments = env.from_source(source, WatermarkStrategy.for_monotonous_timestamps(), "payments")
     payments.key_by(lambda payment: payment["customer_id"]).process(Recent())
-    client = env.execute_async("soak")
+    client: Any = env.execute_async("soak")
     began = time.monotonic()
     epochs, asked = 0, store.counts()
     for number in range(1, samples + 1):

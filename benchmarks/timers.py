@@ -183,10 +183,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 first = START_MS + DAY_MS
                 later = [first - 1, *(first + part * fire // PARTS * SPAN_MS // count for part in range(1, PARTS + 1))]
                 with _job(work, count, timers, later, extra, options.verbose) as restarted:
-                    told = list(_take(restarted.lines(), len(later)))
-                figures["restart_s"] = round(told[0]["at"] - restarted.started, 1)
-                figures["fired"] = told[-1]["fired"]
-                figures["fired_per_s"] = round(figures["fired"] / sum(each["epoch_s"] for each in told[1:]))
+                    lines = list(_take(restarted.lines(), len(later)))
+                figures["restart_s"] = round(lines[0]["at"] - restarted.started, 1)
+                figures["fired"] = lines[-1]["fired"]
+                figures["fired_per_s"] = round(figures["fired"] / sum(each["epoch_s"] for each in lines[1:]))
                 figures["restarted_mb"] = restarted.usage.peak_pss >> 20
         finally:
             jobs.tidy(work)

@@ -22,7 +22,8 @@ from typing import Any
 from benchmarks import jobs, measure
 from benchmarks.width_program import RECORDS, declare
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.runtime.driver.job import ClosableExecutor, Job
+from holdfast.runtime.driver.coordinator import ClosableExecutor
+from holdfast.runtime.driver.job import Job
 from holdfast.runtime.plan.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.runtime.records.frames import BARRIER, unpack_header
 from holdfast.runtime.spark.level_task import packed_calls

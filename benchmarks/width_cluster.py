@@ -196,5 +196,6 @@ def _plain(context: Any, name: str, subtasks: int, times: int) -> dict[str, Any]
 
 
 if __name__ == "__main__":
-    for told in on_cluster(*map(int, sys.argv[1:4]), sys.argv[4:]):
+    given_subtasks, given_epochs, given_warm_up = map(int, sys.argv[1:4])
+    for told in on_cluster(given_subtasks, given_epochs, given_warm_up, sys.argv[4:]):
         print(json.dumps(told), flush=True)

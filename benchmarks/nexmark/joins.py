@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.nexmark.events import Auction, Person
 from benchmarks.nexmark.streams import bids, whole_auctions, whole_bids
-from holdfast.common import Types
+from holdfast.common import TypeInformation, Types
 from holdfast.datastream import DataStream, KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from holdfast.table import KStream
@@ -51,8 +51,8 @@ def q3(events: DataStream) -> DataStream:
     return both.process(LocalItems())
 
 
-_AUCTION_FIELDS = [_LONG, _STRING, _STRING, *[_LONG] * 6, _STRING]
-_BID_FIELDS = [_LONG, _LONG, _LONG, _LONG, _STRING]
+_AUCTION_FIELDS: list[TypeInformation[Any]] = [_LONG, _STRING, _STRING, *[_LONG] * 6, _STRING]
+_BID_FIELDS: list[TypeInformation[Any]] = [_LONG, _LONG, _LONG, _LONG, _STRING]
 
 
 class ValidBids(KeyedCoProcessFunction):
@@ -120,7 +120,9 @@ class WinningBid(KeyedProcessFunction):
             self.best.update((value[SELLER], value[PRICE]))
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[tuple[int, int, int]]:
-        seller, price = self.best.value()
+        best = self.best.value()
+        assert best is not None
+        seller, price = best
         self.best.clear()
         yield seller, ctx.get_current_key(), price
 
@@ -140,7 +142,7 @@ class LastTen(KeyedProcessFunction):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[tuple[int, int]]:
         last = list(self.last.get())
-        for _, price in sorted(self.closed.get(timestamp)):
+        for _, price in sorted(self.closed.get(timestamp) or ()):
             last = [*last, price][-10:]
             yield ctx.get_current_key(), sum(last) // len(last)
         self.closed.remove(timestamp)

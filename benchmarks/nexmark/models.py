@@ -77,7 +77,7 @@ def q5(events: Sequence[Event]) -> Rows:
 
 def q6(events: Sequence[Event]) -> Rows:
     closed = sorted(_valid(events).values(), key=lambda pair: (pair[0].expires, pair[0].id))
-    last = defaultdict(list)
+    last: dict[int, list[int]] = defaultdict(list)
     for auction, bids in closed:
         prices = last[auction.seller]
         prices.append(max(bid.price for bid in bids))

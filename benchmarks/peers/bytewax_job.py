@@ -56,6 +56,9 @@ class Period(StatefulLogic):
     """A user's count, deadline and last amounts."""
 
     def __init__(self, resumed):
+        self.count: int
+        self.deadline: int
+        self.amounts: list[float]
         self.count, self.deadline, self.amounts = resumed or (0, 0, [])
 
     def on_item(self, value):
