@@ -25,6 +25,7 @@ from holdfast.common import Configuration, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.runtime.driver.job import Job
 
 ALLOWED = {
     "driver_rss_mb": 8.0,
@@ -151,7 +152,8 @@ def run(epochs: int, every: int, directory: Path, settings: dict[str, str]) -> I
     numbers = env.from_source(NumberSequenceSource(0, epochs - 1), WatermarkStrategy.no_watermarks(), "numbers")
     numbers.key_by(lambda _: 1).process(Counting())
     began = time.monotonic()
-    client: Any = env.execute_async("leaks")
+    client = env.execute_async("leaks")
+    assert isinstance(client, Job)
     result = client.get_job_execution_result()
     due = every
     while not result.done():

@@ -22,6 +22,7 @@ from benchmarks.object_store import ObjectStore, asked_between, object_store
 from holdfast.common import Configuration, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueState
 from holdfast.datastream.connectors.datagen import PaymentsSource
+from holdfast.runtime.driver.job import Job
 
 _FORGOTTEN_MS = 20_000
 _GROWTH = {
@@ -68,7 +69,8 @@ def run(directory: Path, store: ObjectStore, rate: int, seconds: float, samples:
     source = PaymentsSource(rate_per_second=rate)
     payments = env.from_source(source, WatermarkStrategy.for_monotonous_timestamps(), "payments")
     payments.key_by(lambda payment: payment["customer_id"]).process(Recent())
-    client: Any = env.execute_async("soak")
+    client = env.execute_async("soak")
+    assert isinstance(client, Job)
     began = time.monotonic()
     epochs, asked = 0, store.counts()
     for number in range(1, samples + 1):
