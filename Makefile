@@ -52,7 +52,7 @@ check: $(VENV)/.ready ## run lint, and beside it the quick tests: no Spark, Kafk
 
 .PHONY: quick
 quick: $(VENV)/.ready compiled ## run the quick tests alone
-	$(BIN)/pytest -q -n $(PROCESSORS) --dist loadfile --no-loadscope-reorder -m '$(QUICK)' $(ARGS) $(CHANGED)
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(QUICK)' $(ARGS) $(CHANGED)
 
 .PHONY: test
 test: $(VENV)/.ready compiled ## run all tests, including those on real Spark and real Kafka (SINCE=main: those of what changed since)

@@ -17,7 +17,7 @@ from connector_harness import attempts, job_info
 from postgres_server import PostgresServer
 
 from awaiting import until
-from holdfast.common import Row, Types
+from holdfast.common import Row, Types, kafka_refusals
 from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.jdbc_database import Database
@@ -60,6 +60,11 @@ POSITIONS = {"_PARTITION_EOF", "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LO
 
 def test_the_codes_of_refusals_are_these() -> None:
     assert {CODES[name] for name in REFUSALS} == REFUSED
+
+
+@pytest.fixture(autouse=True)
+def the_login_is_asked_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_refusals, "_LOGIN_S", 0.1)
 
 
 @pytest.mark.parametrize("name", CODES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import Types, WatermarkStrategy
+from holdfast.common import Types, WatermarkStrategy, kafka_refusals
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka.source.positions import Positions
 from holdfast.datastream.connectors.kafka import KafkaSource, KafkaTopicPartition
@@ -25,6 +25,11 @@ def opened(source: Any, state: Any | None) -> None:
     job = JobInfo("job", "job", 1, None)
     spec = SourceSpec("numbers", True, "numbers", source, WatermarkStrategy.no_watermarks())
     Inputs(JobMetrics("a" * 32, "job")).open(spec, job, state)
+
+
+@pytest.fixture(autouse=True)
+def the_login_is_asked_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_refusals, "_LOGIN_S", 0.1)
 
 
 @pytest.fixture
