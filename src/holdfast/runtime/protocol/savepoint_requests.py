@@ -58,7 +58,12 @@ class SavepointRequests:
 
         An epoch planned before the request may have failed for good; then another one takes its place.
         """
-        return any(request.stop and planned <= completed for request, planned in self._waiting)
+        for request, planned in self._waiting:
+            if planned > completed:
+                return False  # it waits for another epoch
+            if request.stop:
+                return True
+        return False
 
     @property
     def drain(self) -> bool:
