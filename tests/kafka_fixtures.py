@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from holdfast.common import kafka_refusals
 from holdfast.testing.kafka import KafkaBroker
 
 FAST_TIMEOUTS = {
@@ -33,6 +34,12 @@ def kafka() -> Iterator[KafkaBroker]:
     """A running broker, shared by the session: leave it running, use topics of your own."""
     with _running:
         yield _running.enter_context(KafkaBroker(properties=FAST_TIMEOUTS))
+
+
+@pytest.fixture
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of addresses without a broker: after a request without an answer, the login is asked for briefly."""
+    monkeypatch.setattr(kafka_refusals, "_LOGIN_S", 0.1)
 
 
 @pytest.hookimpl(trylast=True)

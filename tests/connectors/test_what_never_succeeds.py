@@ -17,7 +17,7 @@ from connector_harness import attempts, job_info
 from postgres_server import PostgresServer
 
 from awaiting import until
-from holdfast.common import Row, Types, kafka_refusals
+from holdfast.common import Row, Types
 from holdfast.common.kafka_refusals import REFUSED
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.jdbc_database import Database
@@ -32,6 +32,8 @@ from holdfast.connectors.schema_registry import SchemaRegistry
 from holdfast.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
 from holdfast.errors import ConfigurationError, HoldfastError, InputLost, ServiceUnavailable, UserCodeError
 from kafka import errors as broker_errors
+
+pytestmark = pytest.mark.usefixtures("no_broker")
 
 NOWHERE = {"bootstrap.servers": "localhost:1", "log_level": 0}
 CODES = {
@@ -60,11 +62,6 @@ POSITIONS = {"_PARTITION_EOF", "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LO
 
 def test_the_codes_of_refusals_are_these() -> None:
     assert {CODES[name] for name in REFUSALS} == REFUSED
-
-
-@pytest.fixture(autouse=True)
-def the_login_is_asked_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_refusals, "_LOGIN_S", 0.1)
 
 
 @pytest.mark.parametrize("name", CODES)

@@ -35,7 +35,7 @@ MODULES = {
         "connectors/test_names_in_pairs.py",
         "engine/test_restore_check.py",
     ],
-    "runtime/protocol/savepoint_requests.py": ["runtime/test_machine.py"],
+    "runtime/protocol/savepoint_requests.py": ["runtime/test_machine.py", "runtime/test_savepoint_requests.py"],
     "runtime/protocol/sources.py": ["runtime/test_sources.py", "runtime/test_machine.py"],
     "runtime/protocol/unaligned.py": ["runtime/test_unaligned.py"],
     "runtime/task/event_times.py": ["runtime/test_event_times.py"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import Types, WatermarkStrategy, kafka_refusals
+from holdfast.common import Types, WatermarkStrategy
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka.source.positions import Positions
 from holdfast.datastream.connectors.kafka import KafkaSource, KafkaTopicPartition
@@ -18,6 +18,8 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.driver.inputs import Inputs
 from holdfast.runtime.plan.plan import SourceSpec
 
+pytestmark = pytest.mark.usefixtures("no_broker")
+
 ROWS = Types.ROW_NAMED(["id"], [Types.LONG()])
 
 
@@ -25,11 +27,6 @@ def opened(source: Any, state: Any | None) -> None:
     job = JobInfo("job", "job", 1, None)
     spec = SourceSpec("numbers", True, "numbers", source, WatermarkStrategy.no_watermarks())
     Inputs(JobMetrics("a" * 32, "job")).open(spec, job, state)
-
-
-@pytest.fixture(autouse=True)
-def the_login_is_asked_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_refusals, "_LOGIN_S", 0.1)
 
 
 @pytest.fixture
