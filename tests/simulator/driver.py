@@ -69,7 +69,8 @@ class Driver:
         world = self.world
         if path in world.backups:
             world.store.objects[path] = world.backups.pop(path)
-        else:
+            world.repaired.add(path)
+        elif path not in world.repaired:  # a driver that overtook this one, or the reverse, may have put it back
             not_chance = f"{path} is damaged, and it was not chance"
             assert not path.startswith(world.paths.log_prefix), not_chance
             assert not self._owns_the_job(), not_chance

@@ -63,6 +63,9 @@ class World:
         self.processes: list[Process] = []
         self.running: set[int] = set()
         self.backups: dict[str, bytes] = {}
+        """The damaged files, as they were."""
+        self.repaired: set[str] = set()
+        """Files that were damaged and then put back."""
         self.states: dict[str, dict[int, int]] = {}
         """By token the state that a task ended with."""
         self.visible: Callable[[], list[tuple[int, int]]] = list
