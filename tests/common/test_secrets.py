@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import traceback
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.secrets import concealed, masked, masked_settings
-from holdfast.errors import CorruptFile, UserCodeError
+from holdfast.errors import CorruptFile, StorageError, UserCodeError
 from holdfast.runtime.driver.launch import Launch
 
 
@@ -60,6 +61,20 @@ def a_known_secret_is_in_no_part_of_a_traceback() -> None:
         assert "hush-hush" not in "".join(line for line in shown.splitlines() if not line.startswith("    "))
         assert shown.count("******") == 5 + (sys.version_info >= (3, 11)) - 1
         assert failure.key == "'******'"
+
+
+def an_error_of_librdkafkas_client_is_no_exception_and_stays_as_it_is() -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    error = confluent_kafka.KafkaError(53, "refused: hush-hush")
+    set_error = ctypes.pythonapi.PyErr_SetObject
+    set_error.argtypes, set_error.restype = [ctypes.py_object, ctypes.py_object], None
+    with pytest.raises(StorageError) as caught:
+        try:
+            set_error(confluent_kafka.KafkaError, error)  # as the client does, whose errors are no BaseException
+        except:  # noqa: E722
+            raise StorageError("hush-hush") from None
+    assert caught.value.__context__ is error
+    assert str(concealed(caught.value, {"s3.secret-key": "hush-hush"})) == "******"
 
 
 def a_programs_last_words_are_without_the_secrets_of_its_settings(tmp_path: Path) -> None:

@@ -54,11 +54,11 @@ def concealed(error: E, settings: Mapping[str, str]) -> E:
     def shown(value: Any) -> Any:
         return masked(value, settings) if isinstance(value, str) else value
 
-    chain: list[BaseException | None] = [error]
+    chain: list[object] = [error]
     seen: set[int] = set()
     while chain:
         each = chain.pop()
-        if each is None or id(each) in seen:
+        if not isinstance(each, BaseException) or id(each) in seen:  # librdkafka's client raises what is none
             continue
         seen.add(id(each))
         chain += (each.__cause__, each.__context__)
