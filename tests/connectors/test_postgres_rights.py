@@ -184,8 +184,86 @@ def the_changes_made_without_the_publication_are_missed_by_name(postgres: Postgr
         run.crash()
     postgres.execute(DOCUMENTED[2])
     for _ in range(2):  # no start mends it
-        with pytest.raises(InputLost, match=r"'slot_0' did not exist when changes after .*drop_replication_slot\('slot_0'"):
-            read(run.crash(), 1)
+        with pytest.raises(InputLost, match=r"was altered, or dropped and made again.*drop_replication_slot\('slot_0'"):
+            run.crash()
+
+
+def a_publication_that_was_missing_between_two_looks_at_it_is_noticed(
+    postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enumerator, "_CHECK_S", 1000.0)
+    postgres.execute(*DOCUMENTED)
+    run = started(url=postgres.url(role))
+    read(run, 30)
+    postgres.execute("DROP PUBLICATION slot_0", "INSERT INTO orders VALUES (31)", DOCUMENTED[2])
+    with pytest.raises(InputLost, match=r"'slot_0' did not exist when changes after .*drop_replication_slot\('slot_0'"):
+        read(run, 1)
+
+
+_ALL = "SET (publish = 'insert, update, delete, truncate')"
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        ("DROP TABLE orders", "ADD TABLE orders"),
+        ("SET (publish = 'update')", _ALL),
+        ("SET TABLE orders WHERE (id > 100)", "SET TABLE orders"),
+    ],
+)
+def a_publication_that_was_narrowed_for_a_moment_is_noticed(
+    postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch, change: str, back: str, running: bool
+) -> None:
+    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
+    postgres.execute(*DOCUMENTED)
+    run = started(url=postgres.url(role))
+    read(run, 30)
+    postgres.execute(
+        f"ALTER PUBLICATION slot_0 {change}", "INSERT INTO orders VALUES (31)", f"ALTER PUBLICATION slot_0 {back}",
+        "INSERT INTO orders VALUES (32)",
+    )  # fmt: skip
+    for go_on in ((lambda: read(run, 1)) if running else run.crash, run.crash):
+        with pytest.raises(InputLost, match=r"was altered, or dropped and made again.*start afresh"):
+            go_on()
+
+
+def the_other_tables_of_a_publication_may_come_and_go(
+    postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
+    postgres.execute(*DOCUMENTED)
+    run = started(url=postgres.url(role))
+    read(run, 30)
+    postgres.execute(
+        "ALTER PUBLICATION slot_0 ADD TABLE notes", "ALTER PUBLICATION slot_0 DROP TABLE notes",
+        "ALTER TABLE orders ADD COLUMN late int", "ANALYZE orders", "INSERT INTO orders VALUES (31)",
+    )  # fmt: skip
+    postgres.execute("VACUUM FREEZE pg_publication")
+    postgres.execute("VACUUM FULL pg_publication_rel")
+    assert [row.id for row in read(run, 1)] == [31]
+    postgres.execute("INSERT INTO orders VALUES (32)")
+    assert [row.id for row in read(run.crash(), 1)] == [32]
+
+
+def a_publication_of_a_schema_or_of_all_tables_that_was_made_again_is_noticed(
+    postgres: PostgresServer, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
+    for number, whole in enumerate(("FOR ALL TABLES", "FOR TABLES IN SCHEMA public")):
+        postgres.execute(f"CREATE PUBLICATION whole_{number} {whole}")
+        run = started(publication=f"whole_{number}", snapshot=False)
+        postgres.execute(f"INSERT INTO orders VALUES ({100 + number})")
+        assert [row.id for row in read(run, 1)] == [100 + number]
+        if number:
+            postgres.execute(
+                "ALTER PUBLICATION whole_1 DROP TABLES IN SCHEMA public",
+                "ALTER PUBLICATION whole_1 ADD TABLES IN SCHEMA public",
+            )
+        else:
+            postgres.execute("DROP PUBLICATION whole_0", "CREATE PUBLICATION whole_0 FOR ALL TABLES")
+        with pytest.raises(InputLost, match="was altered, or dropped and made again"):
+            run.crash()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from holdfast.connectors.postgres.server import Server
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.values import accepted_types
 
-__all__ = ["Table", "check_publication", "check_tables"]
+__all__ = ["Table", "check_publication", "check_tables", "publication_version"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,23 @@ SELECT a.attname, format_type(a.atttypid, NULL) FROM pg_index i, unnest(i.indkey
 JOIN pg_attribute a ON a.attnum = k.attnum
 WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid ORDER BY k.n
 """
+_PUBLICATION = """
+WITH publication AS (SELECT oid, xmin FROM pg_publication WHERE pubname = %(publication)s),
+     named AS (SELECT unnest(%(tables)s::regclass[]) AS relation),
+     published AS (SELECT relation FROM named
+                   UNION SELECT relid FROM named, pg_partition_ancestors(relation)
+                   UNION SELECT relid FROM named, pg_partition_tree(relation))
+SELECT string_agg(entry, ' ' ORDER BY entry) FROM (
+    SELECT oid || '.' || xmin::text AS entry FROM publication
+    UNION ALL SELECT r.oid || '.' || r.xmin::text FROM pg_publication_rel r JOIN publication p ON p.oid = r.prpubid
+              WHERE r.prrelid IN (SELECT relation FROM published)
+    {schemas}) entries
+"""
+_SCHEMAS = """
+    UNION ALL SELECT n.oid || '.' || n.xmin::text FROM pg_publication_namespace n JOIN publication p ON p.oid = n.pnpubid
+              WHERE n.pnnspid IN (SELECT relnamespace FROM pg_class WHERE oid IN (SELECT relation FROM published))
+"""
+"""Since PostgreSQL 15, whole schemas can be published."""
 _LEAVES = """
 SELECT c.oid::regclass::text, c.relreplident FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid
 WHERE p.isleaf ORDER BY 1
@@ -177,6 +194,17 @@ def check_publication(
             "SET (publish = 'insert, update, delete, truncate')"
         )
     _check_published(server, connection, name, declared, via_root=found[4])
+
+
+def publication_version(connection: Any, name: str, declared: Mapping[str, RowTypeInfo]) -> str:
+    """The catalog's entries about the publication of the tables: others after each statement that changes one of them.
+
+    An entry that was removed and made again is another one, and one that was changed has another ``xmin``.
+    """
+    schemas = _SCHEMAS if connection.info.server_version >= 150_000 else ""
+    tables = list(map(qualified, declared))
+    found = connection.execute(_PUBLICATION.format(schemas=schemas), {"publication": name, "tables": tables}).fetchone()[0]
+    return str(found)
 
 
 def _check_published(

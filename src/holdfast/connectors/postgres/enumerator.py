@@ -21,7 +21,7 @@ from holdfast.checkpoint.stores.storage import NotFound
 from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.postgres import libraries
-from holdfast.connectors.postgres.catalog import Table, check_publication, check_tables
+from holdfast.connectors.postgres.catalog import Table, check_publication, check_tables, publication_version
 from holdfast.connectors.postgres.cdc_options import PostgresCdcOptions
 from holdfast.connectors.postgres.pgoutput import parse_lsn
 from holdfast.connectors.postgres.server import Server, Slot, application_name, generation_of
@@ -84,6 +84,8 @@ class PostgresCdcEnumerator:
         self._chunks = 0
         self._checked = 0.0
         """When the publication was checked last."""
+        self._published: str | None = None
+        """The version of the publication when the slot was made; None: it is not known yet."""
 
     def start(self, state: Any | None) -> None:
         """Check everything; make the slot, or find it where the checkpoint left it.
@@ -112,6 +114,7 @@ class PostgresCdcEnumerator:
             self._check_publication()
             self._begin()
             return
+        self._published = state.get("published")
         self._check_still_published()
         self._restore(state)
         server.check_timeline(connection, state.get("timeline", self._timeline), self._lsn)
@@ -123,6 +126,12 @@ class PostgresCdcEnumerator:
     def _check_publication(self, *, create: bool = True) -> None:
         options, truncates = self._options, self._options.on_truncate != "skip"
         check_publication(self._server, self._connection, options.publication, options.tables, truncates, create=create)
+        version = publication_version(self._connection, options.publication, options.tables)
+        if self._published not in (None, version):
+            self._server.refuse(
+                f"has a complete publication {options.publication!r} now, but it was altered, or dropped and made again"
+            )
+        self._published = version
         self._checked = time.monotonic()
 
     def _check_still_published(self) -> None:
@@ -335,7 +344,8 @@ class PostgresCdcEnumerator:
                 progress["done"] = high is None
                 most -= size
                 self._chunks += 1
-                where = {"table": name, "low": low, "high": high, "snapshot": self._exported, "ms": self._snapshot_ms}
+                where = {"table": name, "low": low, "high": high, "ms": self._snapshot_ms}
+                where |= {"snapshot": self._exported, "sees": self._snapshots[-1]}
                 payload = {"chunk": where, "tables": self._described(), "lsn": self._lsn}
                 yield SplitRange(f"{name}, chunk {self._chunks}", 0, 1, size, payload, last=True)
 
@@ -384,6 +394,7 @@ class PostgresCdcEnumerator:
             "settled": self._settled,
             "snapshots": list(self._snapshots),
             "chunks": self._chunks,
+            "published": self._published,
             "tables": {name: {**each, "regions": list(each["regions"])} for name, each in self._progress.items()},
         }
 
