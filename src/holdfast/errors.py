@@ -17,6 +17,7 @@ __all__ = [
     "JobFailed",
     "ServiceUnavailable",
     "SparkGone",
+    "StaleRange",
     "StorageError",
     "UserCodeError",
 ]
@@ -64,6 +65,10 @@ class SparkGone(HoldfastError):
 
 class ServiceUnavailable(HoldfastError):
     """A service that a schema or a connector asks does not answer; the record at hand is not to blame."""
+
+
+class StaleRange(ServiceUnavailable):
+    """A range cannot be read as it was planned, but planned anew it can: the job goes back to its last checkpoint."""
 
 
 class InputLost(HoldfastError):

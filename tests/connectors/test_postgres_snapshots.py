@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,9 +13,11 @@ from connector_harness import eventually
 from postgres_replica import Replica, catch_up, table
 from postgres_server import ORDERS, PostgresServer
 
-from holdfast.common import Types
+from holdfast.common import Configuration, Row, Types, WatermarkStrategy
 from holdfast.connectors.postgres.enumerator import PostgresCdcEnumerator
-from holdfast.errors import ServiceUnavailable
+from holdfast.datastream.connectors.postgres import PostgresCdcSource
+from holdfast.errors import ServiceUnavailable, StaleRange
+from holdfast.testing import InProcessEnvironment
 
 NOTES = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 
@@ -68,3 +72,60 @@ def a_table_that_was_rewritten_just_before_its_lock_is_not_taken_for_an_empty_on
     replica = Replica()
     replica.read(run.crash())
     assert len(replica.rows) == 5
+
+
+@pytest.mark.parametrize("how", ["restarted", "disconnected"])
+def a_chunk_whose_snapshot_is_gone_is_planned_anew(started: Any, postgres: PostgresServer, how: str) -> None:
+    postgres.execute("INSERT INTO orders SELECT i FROM generate_series(1, 30) i")
+    run, replica = started(chunk_size=10), Replica()
+    replica.read(run)
+    (part,) = run.enumerator.plan(10).ranges
+    if how == "restarted":
+        postgres.stop()
+        postgres.start()
+    else:
+        run.enumerator._holder.close()
+    postgres.execute("UPDATE orders SET name = 'new'", "DELETE FROM orders WHERE id IN (5, 15, 25)")
+    with pytest.raises(StaleRange, match=r"the snapshot .* has ended with its transaction"):
+        run.read(part)
+    run.crash()
+    catch_up(run, replica, postgres)
+    assert replica.table == table(postgres)
+
+
+def a_snapshot_of_the_same_name_that_sees_something_else_is_not_read(started: Any, postgres: PostgresServer) -> None:
+    """Names are numbers of processes and transactions, which begin again when the server starts again."""
+    postgres.execute("INSERT INTO orders SELECT i FROM generate_series(1, 30) i")
+    run = started(chunk_size=10)
+    (part,) = run.enumerator.plan(10).ranges
+    postgres.execute("INSERT INTO orders VALUES (31)")
+    with psycopg.connect(postgres.url()) as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        (name,) = other.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
+        part.payload["chunk"]["snapshot"] = name
+        with pytest.raises(StaleRange, match=r"the snapshot .* has ended"):
+            run.read(part)
+
+
+def a_job_whose_snapshot_is_gone_reads_the_rest_of_the_table_under_a_new_one(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    postgres.execute("INSERT INTO orders SELECT i FROM generate_series(1, 3000) i")
+    env = InProcessEnvironment(Configuration().set_string("execution.checkpointing.dir", str(tmp_path)))
+    url, gone = postgres.url(), tmp_path / "gone"
+
+    def note(row: Row) -> int:
+        if row.id == 1500 and not gone.exists():
+            gone.touch()
+            with psycopg.connect(url) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+                )
+            raise ValueError("its connections are gone, too")
+        return int(row.id)
+
+    source = PostgresCdcSource(url, {"public.orders": ORDERS}, "slot_0", chunk_size=1000)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "orders").map(note, Types.LONG())
+    with stream.execute_and_collect() as results:
+        assert sorted(islice(results, 3000)) == list(range(1, 3001))

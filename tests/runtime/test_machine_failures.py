@@ -10,7 +10,7 @@ from machine_driver import SOURCE, Driver, kinds
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import JobInfo
-from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError, UserCodeError
+from holdfast.errors import CorruptFile, Fenced, HoldfastError, StaleRange, StorageError, UserCodeError
 from holdfast.runtime.channels.channels import first_partition
 from holdfast.runtime.protocol import events, instructions
 from holdfast.runtime.protocol.events import Failed
@@ -80,6 +80,16 @@ def a_damaged_file_that_a_task_has_found_takes_the_job_back_to_the_log_which_rea
     assert kinds(driver.tell(Failed(take_over, AWAY))) == ["Delay"]
     (again,) = driver.tell(events.DelayOver())
     assert not again.deep, "only the first one: afterwards the files are known"
+
+
+def a_range_that_must_be_planned_anew_takes_the_job_back_to_the_log():
+    stale = StaleRange("the snapshot is gone")
+    driver = Driver()
+    driver.open()
+    (run,) = driver.planned()
+    assert kinds(failed(driver, run, stale)) == ["Delay"]
+    (take_over,) = driver.tell(events.DelayOver())
+    assert isinstance(take_over, instructions.TakeOver)
 
 
 def a_damaged_file_for_which_the_log_has_found_no_other_checkpoint_ends_the_job():

@@ -195,6 +195,7 @@ class SourceReader(Protocol[T]):
 
         Raises:
             UserCodeError: a record does not parse; ``record`` names its origin.
+            StaleRange: the range must be planned anew, by an enumerator that starts from the last checkpoint's state.
             InputLost: the range is gone.
         """
 

@@ -104,7 +104,7 @@ class PostgresCdcReader:
         table, stamp = chunk["table"], chunk["ms"]
         types, key, key_types = part.payload["tables"][table]
         rows = self._rows[table]
-        connection = self._in_snapshot(chunk["snapshot"])
+        connection = self._in_snapshot(chunk["snapshot"], chunk["sees"])
         columns = ", ".join(quoted(name) if name in types else "NULL" for name in rows.names)
         bounds = [
             f"({', '.join(map(quoted, key))}) {sign} ({literals(bound, key_types)})"
@@ -132,11 +132,11 @@ class PostgresCdcReader:
         if values:
             yield _batch(values, stamp, part.split)
 
-    def _in_snapshot(self, snapshot: str) -> Any:
+    def _in_snapshot(self, snapshot: str, sees: str) -> Any:
         """A connection in a transaction that has the snapshot."""
         if self._sql is None or self._snapshot != snapshot:
             self._close_sql()
-            self._sql = self._server.in_snapshot(snapshot)
+            self._sql = self._server.in_snapshot(snapshot, sees)
             self._snapshot = snapshot
         return self._sql
 

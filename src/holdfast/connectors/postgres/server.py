@@ -15,7 +15,7 @@ from holdfast.connectors.postgres import libraries
 from holdfast.connectors.postgres.pgoutput import format_lsn, parse_lsn
 from holdfast.connectors.postgres.sql import qualified, quoted
 from holdfast.connectors.postgres.values import SESSION
-from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable, StaleRange
 
 __all__ = ["Server", "Slot", "application_name", "generation_of"]
 
@@ -23,6 +23,8 @@ _OLDEST = 130_000
 _FAILOVER = 170_000
 """The version from which on standbys keep slots."""
 _log = logging.getLogger(__name__)
+_NO_SNAPSHOT = ("22023", "42704", "55000")
+"""The SQL states of a snapshot that does not exist (before PostgreSQL 17, and since), or whose transaction ends."""
 _LOCK_MS = 10_000
 """How long a reader of a snapshot waits for a statement that changes its table, or waits to."""
 
@@ -94,13 +96,34 @@ class Server:
         except psycopg.Error as error:
             self.failed(what, error)
 
-    def in_snapshot(self, snapshot: str | None) -> Any:
-        """Open a connection in a transaction that has a snapshot; None: a new one."""
+    def in_snapshot(self, snapshot: str | None, sees: str | None = None) -> Any:
+        """Open a connection in a transaction that has a snapshot.
+
+        Args:
+            snapshot: The name under which it was exported; None: a new one.
+            sees: What it sees, as ``pg_current_snapshot()`` says. After a restart of the server, names come again.
+
+        Raises:
+            StaleRange: there is no such snapshot any more.
+        """
         connection = self.connect()
         connection.execute(f"SET lock_timeout = {_LOCK_MS}")
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        if snapshot is not None:
+        if snapshot is None:
+            return connection
+        try:
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            (found,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        except libraries.psycopg().Error as error:
+            if sees is None or error.sqlstate not in _NO_SNAPSHOT:
+                raise
+            found = str(error).strip()
+        if sees is not None and found != sees:
+            connection.close()
+            raise StaleRange(
+                f"{self.url}: the snapshot {snapshot} ({sees}) has ended with its transaction ({found}): the server or its "
+                f"connection was restarted. The rest of the tables is read under a new one [{self.user}]"
+            )
         return connection
 
     def locked(self, tables: Sequence[str], error: Exception) -> NoReturn:

@@ -23,7 +23,7 @@ from holdfast.checkpoint.ids import NO_CHECKPOINT, Epoch, checkpoint_of, epoch_o
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import EpochInput, JobInfo
-from holdfast.errors import CorruptFile, HoldfastError, StorageError
+from holdfast.errors import CorruptFile, HoldfastError, StaleRange, StorageError
 from holdfast.metrics.requests import Requests
 from holdfast.runtime.plan.lifecycle import IllegalTransition, Lifecycle
 from holdfast.runtime.plan.plan import JobPlan
@@ -453,6 +453,8 @@ class CoordinatorMachine:
         if isinstance(epoch.failure, CorruptFile):
             self._damaged = True
             self._job_failed(epoch.failure)  # an older checkpoint is used if that is safe
+        elif isinstance(epoch.failure, StaleRange):
+            self._job_failed(epoch.failure)  # the source plans the range anew
         elif self._starts_again(epoch.failure, epoch.task, epoch.traced):
             epoch.back_off()
 
