@@ -68,11 +68,15 @@ def an_error_of_librdkafkas_client_is_no_exception_and_stays_as_it_is() -> None:
     error = confluent_kafka.KafkaError(53, "refused: hush-hush")
     set_error = ctypes.pythonapi.PyErr_SetObject
     set_error.argtypes, set_error.restype = [ctypes.py_object, ctypes.py_object], None
-    with pytest.raises(StorageError) as caught:
+
+    def fails() -> None:
         try:
             set_error(confluent_kafka.KafkaError, error)  # as the client does, whose errors are no BaseException
         except:  # noqa: E722
             raise StorageError("hush-hush") from None
+
+    with pytest.raises(StorageError) as caught:
+        fails()
     assert caught.value.__context__ is error
     assert str(concealed(caught.value, {"s3.secret-key": "hush-hush"})) == "******"
 

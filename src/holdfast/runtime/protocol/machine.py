@@ -450,11 +450,9 @@ class CoordinatorMachine:
     def _answer_failed_epoch(self, epoch: EpochInFlight) -> None:
         """Decide whether to run the epoch again."""
         assert epoch.failure is not None
-        if isinstance(epoch.failure, CorruptFile):
-            self._damaged = True
-            self._job_failed(epoch.failure)  # an older checkpoint is used if that is safe
-        elif isinstance(epoch.failure, StaleRange):
-            self._job_failed(epoch.failure)  # the source plans the range anew
+        if isinstance(epoch.failure, (CorruptFile, StaleRange)):
+            self._damaged |= isinstance(epoch.failure, CorruptFile)  # an older checkpoint is used if that is safe
+            self._job_failed(epoch.failure)
         elif self._starts_again(epoch.failure, epoch.task, epoch.traced):
             epoch.back_off()
 
