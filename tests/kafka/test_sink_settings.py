@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from awaiting import until
 from holdfast.common.kafka_properties import consumer_properties, producer_properties
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
@@ -198,10 +199,14 @@ def test_two_sinks_of_a_job_need_prefixes_of_their_own() -> None:
     check_exclusive([("a", one), ("b", weaker), ("c", weaker), ("d", sink_of("h:1", "u", DeliveryGuarantee.EXACTLY_ONCE))])
 
 
-def a_token_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
-    kafka: KafkaBroker, new_topic: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("of", ["tokens", "output"])
+def a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
+    kafka: KafkaBroker, new_topic: Any, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
-    topic, asked, answer = token_topic(new_topic()), threading.Event(), tokens._result
+    output = f"{new_topic()}-later"
+    topic = token_topic(output) if of == "tokens" else output
+    asked, answer = threading.Event(), tokens._result
+    properties = {"bootstrap.servers": kafka.bootstrap_servers}
 
     def told(futures: Any) -> Any:
         try:
@@ -211,7 +216,10 @@ def a_token_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
 
     monkeypatch.setattr(tokens, "_result", told)
     with ThreadPoolExecutor(1) as pool:
-        checked = pool.submit(tokens.check_permissions, {"bootstrap.servers": kafka.bootstrap_servers}, topic)
+        if of == "tokens":
+            checked = pool.submit(tokens.check_permissions, properties, topic)
+        else:
+            checked = pool.submit(create_token_topic, properties, token_topic(output), output)
         assert asked.wait(60)
         kafka.create_topic(topic)
         checked.result(60)
@@ -223,8 +231,10 @@ def test_the_tokens_are_as_safe_as_the_output(caplog: pytest.LogCaptureFixture) 
         properties = {"bootstrap.servers": cluster.bootstrap_servers}
 
         def replicas(topic: str) -> int:
-            found = AdminClient(properties).list_topics(topic, timeout=120).topics[topic]
-            return len(found.partitions[0].replicas)
+            def partitions() -> Any:  # a broker may not know a topic yet that another one has just created
+                return AdminClient(properties).list_topics(topic, timeout=120).topics[topic].partitions
+
+            return len(until(partitions)[0].replicas)
 
         cluster.create_topic("safe", 1, min_insync_replicas="2")
         with caplog.at_level(logging.INFO, "holdfast"):

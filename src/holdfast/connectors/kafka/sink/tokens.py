@@ -175,15 +175,7 @@ def check_permissions(properties: Mapping[str, Any], topic: str) -> None:
             admin.describe_topics(asked, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
         ).authorized_operations
 
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            allowed = _ask(described, f"ask for the permissions of the topic {topic}")
-            break
-        except KafkaException as error:  # a topic that was just created is not known to all brokers yet
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+    allowed = _ask_until_known(described, f"ask for the permissions of the topic {topic}")
     if missing := rights_missing(allowed, [AclOperation.READ, AclOperation.WRITE]):
         raise ConfigurationError(
             f"the exactly-once Kafka sink keeps its tokens in the topic {topic}, and tells by them whether output was "
@@ -207,7 +199,7 @@ def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
 def _described(admin: AdminClient, resource: ConfigResource) -> dict[str, str | None]:
     """The configuration of a topic or broker; empty without the permission to ask, which the sink can do without."""
     try:
-        answer = _ask(
+        answer = _ask_until_known(
             lambda: _result(admin.describe_configs([resource], request_timeout=_TIMEOUT_S)),
             f"read the configuration of {resource.name}",
         )
@@ -225,8 +217,15 @@ def _exists(admin: AdminClient, topic: str) -> bool:
 
 def _replicas(admin: AdminClient, topic: str) -> int:
     """The number of replicas of the topic's partitions."""
-    listed = _ask(lambda: admin.list_topics(topic, timeout=_TIMEOUT_S), f"describe the topic {topic}")
-    return min((len(p.replicas) for p in listed.topics[topic].partitions.values()), default=1)
+
+    def listed() -> Any:
+        found = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found.error)
+        return found.partitions
+
+    partitions = _ask_until_known(listed, f"describe the topic {topic}")
+    return min((len(each.replicas) for each in partitions.values()), default=1)
 
 
 def _wait_for_leader(admin: AdminClient, topic: str) -> None:
@@ -242,6 +241,18 @@ def _result(futures: Mapping[Any, Future[R]]) -> R:
     """The answer to a request for one thing."""
     (future,) = futures.values()
     return future.result(_TIMEOUT_S + _GRACE_S)
+
+
+def _ask_until_known(call: Callable[[], R], what: str) -> R:
+    """`_ask` again while a broker does not know a topic yet that was just created."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return _ask(call, what)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _ask(call: Callable[[], R], what: str) -> R:
