@@ -144,6 +144,17 @@ def a_live_table_takes_two_streams_of_a_job_and_a_second_job() -> None:
     assert table.mailbox.total == 40
 
 
+def a_live_table_of_a_job_that_is_started_again_in_the_program_has_each_element_once(tmp_path: Path) -> None:
+    table = LiveTable(rows=1000)
+    for _ in range(3):
+        settings = Configuration().set_string("execution.checkpointing.dir", str(tmp_path))
+        env = InProcessEnvironment(settings.set_string("holdfast.epoch.max-records", "50"))
+        numbers = env.from_source(NumberSequenceSource(1, 400), WatermarkStrategy.no_watermarks(), "n").uid("n")
+        numbers.sink_to(table).uid("table")
+        env.execute("the same job")
+        assert sorted(table.elements()) == list(range(1, 401))
+
+
 def a_live_table_with_a_key_has_all_keys_and_its_page_the_latest() -> None:
     table = LiveTable(key=lambda element: element[0])
     env = InProcessEnvironment()

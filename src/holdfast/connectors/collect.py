@@ -103,7 +103,7 @@ class CollectSink:
 
     def create_committer(self, job: JobInfo, uid: str) -> CollectCommitter:
         """Create the committer, in the program's process."""
-        return CollectCommitter(self._token, (job.job_id, uid))
+        return CollectCommitter(self._token, (job.identity or job.job_id, uid))  # each start has another job_id
 
     def results(self, client: _Client) -> Iterator[Any]:
         """Iterate over the records as they arrive; ends with the job.
