@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from connector_harness import eventually, job_info
 from postgres_server import PostgresServer
@@ -14,6 +15,7 @@ from holdfast.common import Row, RowKind, Types
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.postgres import enumerator
 from holdfast.connectors.postgres.libraries import refuses_connection
+from holdfast.connectors.postgres.server import Server
 from holdfast.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
 from holdfast.datastream.connectors.postgres import PostgresSink
 from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable
@@ -286,3 +288,18 @@ def a_publication_that_is_narrowed_under_the_running_job_is_noticed(
     for go_on in (lambda: read(run, 1), run.crash):
         with pytest.raises(InputLost, match=rf"may be missing, also when it is mended: .*{re.escape(told)}.*start afresh"):
             go_on()
+
+
+@pytest.mark.parametrize(
+    ("said", "lasts"),
+    [
+        (psycopg.errors.UndefinedTable("Relation »orders« existiert nicht"), True),
+        (psycopg.errors.InsufficientPrivilege("keine Berechtigung für Tabelle orders"), True),
+        (psycopg.errors.InvalidAuthorizationSpecification("Rolle »limited« hat keine Erlaubnis zum Einloggen"), True),
+        (psycopg.errors.AdminShutdown("Verbindung wird abgebrochen aufgrund von Anweisung des Administrators"), False),
+        (psycopg.errors.DiskFull('the file "does not exist" any more'), False),
+    ],
+)
+def a_server_may_speak_another_language(postgres: PostgresServer, said: psycopg.Error, lasts: bool) -> None:
+    with pytest.raises(ConfigurationError if lasts else ServiceUnavailable, match=re.escape(str(said))):
+        Server(postgres.url(), None, "a test", "test").failed("cannot read", said)

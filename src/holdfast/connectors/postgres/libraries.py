@@ -16,6 +16,8 @@ _LASTING_STATES = {"28", "3D"}
 """The classes of SQL states of a refused login, and of a database that does not exist."""
 _FORBIDS = "42501"
 """The SQL state of a missing right."""
+_POLICY = "ExecWithCheckOptions"
+"""The server's function that reports rows that a policy refuses; its messages may be in any language."""
 _REFUSES = (
     "password authentication failed",
     "no password supplied",
@@ -26,6 +28,7 @@ _REFUSES = (
     "is not permitted to log in",
     "invalid connection option",
     "could not translate host name",
+    "failed to resolve host",
     "certificate verify failed",
     "does not match host name",
     "root certificate file",
@@ -57,7 +60,7 @@ def blames_a_statement(error: BaseException) -> bool:
 
 def forbids(error: BaseException) -> bool:
     """Whether a right of the role is missing: no row is to blame, but for one that a policy of row security refuses."""
-    return getattr(error, "sqlstate", None) == _FORBIDS and "row-level security" not in str(error)
+    return getattr(error, "sqlstate", None) == _FORBIDS and error.diag.source_function != _POLICY  # type: ignore[attr-defined]
 
 
 def refuses_connection(said: str) -> bool:

@@ -168,9 +168,12 @@ class Server:
                 f"{self.url} has no free process for replication: raise max_wal_senders, and restart the server "
                 f"[{self.user}]"
             ) from error
-        lasts = libraries.refuses_connection(said)
+        if stated := getattr(error, "sqlstate", None) is not None:  # texts may be in any language
+            lasts = libraries.refuses(error) or isinstance(error, libraries.psycopg().ProgrammingError)
+        else:
+            lasts = libraries.refuses_connection(said)
         remedy = "check the URL, the user and the password, and pg_hba.conf" if lasts else "does the server run?"
-        if not lasts and getattr(error, "sqlstate", None) is not None:
+        if not lasts and stated:
             remedy = "it is tried again"  # the server runs, and says why it fails
         raise (ConfigurationError if lasts else ServiceUnavailable)(
             f"{what} to {self.url}: {said}; {remedy} [{self.user}]"
