@@ -190,6 +190,16 @@ def the_changes_made_without_the_publication_are_missed_by_name(postgres: Postgr
             run.crash()
 
 
+@pytest.fixture
+def watching(postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A source that has read its table, and looks at the publication each time that it plans."""
+    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
+    postgres.execute(*DOCUMENTED)
+    run = started(url=postgres.url(role))
+    read(run, 30)
+    return run
+
+
 def a_publication_that_was_missing_between_two_looks_at_it_is_noticed(
     postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,37 +225,27 @@ _ALL = "SET (publish = 'insert, update, delete, truncate')"
     ],
 )
 def a_publication_that_was_narrowed_for_a_moment_is_noticed(
-    postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch, change: str, back: str, running: bool
+    postgres: PostgresServer, watching: Any, change: str, back: str, running: bool
 ) -> None:
-    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
-    postgres.execute(*DOCUMENTED)
-    run = started(url=postgres.url(role))
-    read(run, 30)
     postgres.execute(
         f"ALTER PUBLICATION slot_0 {change}", "INSERT INTO orders VALUES (31)", f"ALTER PUBLICATION slot_0 {back}",
         "INSERT INTO orders VALUES (32)",
     )  # fmt: skip
-    for go_on in ((lambda: read(run, 1)) if running else run.crash, run.crash):
+    for go_on in ((lambda: read(watching, 1)) if running else watching.crash, watching.crash):
         with pytest.raises(InputLost, match=r"was altered, or dropped and made again.*start afresh"):
             go_on()
 
 
-def the_other_tables_of_a_publication_may_come_and_go(
-    postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
-    postgres.execute(*DOCUMENTED)
-    run = started(url=postgres.url(role))
-    read(run, 30)
+def the_other_tables_of_a_publication_may_come_and_go(postgres: PostgresServer, watching: Any) -> None:
     postgres.execute(
         "ALTER PUBLICATION slot_0 ADD TABLE notes", "ALTER PUBLICATION slot_0 DROP TABLE notes",
         "ALTER TABLE orders ADD COLUMN late int", "ANALYZE orders", "INSERT INTO orders VALUES (31)",
     )  # fmt: skip
     postgres.execute("VACUUM FREEZE pg_publication")
     postgres.execute("VACUUM FULL pg_publication_rel")
-    assert [row.id for row in read(run, 1)] == [31]
+    assert [row.id for row in read(watching, 1)] == [31]
     postgres.execute("INSERT INTO orders VALUES (32)")
-    assert [row.id for row in read(run.crash(), 1)] == [32]
+    assert [row.id for row in read(watching.crash(), 1)] == [32]
 
 
 def a_publication_of_a_schema_or_of_all_tables_that_was_made_again_is_noticed(
@@ -277,15 +277,11 @@ def a_publication_of_a_schema_or_of_all_tables_that_was_made_again_is_noticed(
     ],
 )
 def a_publication_that_is_narrowed_under_the_running_job_is_noticed(
-    postgres: PostgresServer, role: str, started: Any, monkeypatch: pytest.MonkeyPatch, change: str, told: str
+    postgres: PostgresServer, watching: Any, change: str, told: str
 ) -> None:
-    monkeypatch.setattr(enumerator, "_CHECK_S", 0.0)
-    postgres.execute(*DOCUMENTED)
-    run = started(url=postgres.url(role))
-    read(run, 30)
     postgres.execute("ALTER PUBLICATION slot_0 ADD TABLE notes", f"ALTER PUBLICATION slot_0 {change}")
     postgres.execute("DELETE FROM orders WHERE id = 1")
-    for go_on in (lambda: read(run, 1), run.crash):
+    for go_on in (lambda: read(watching, 1), watching.crash):
         with pytest.raises(InputLost, match=rf"may be missing, also when it is mended: .*{re.escape(told)}.*start afresh"):
             go_on()
 
